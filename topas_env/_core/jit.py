@@ -1,0 +1,72 @@
+"""The compiler decorator of every kernel, and the cache that its results live in."""
+
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config
+
+__all__ = ["cache_dir", "kernel", "kernels_compiled", "notice_compilation"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_HERE = Path(__file__).resolve().parent
+_STAMP = "compiled"
+
+
+def _sources_key() -> str:
+    """Returns a key that changes when any kernel, numba or Python does."""
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+    for path in sorted(_HERE.glob("*.py")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def cache_dir() -> Path:
+    """Returns the folder of the compiled kernels; a temporary one where the home folder cannot be written."""
+    base = os.environ.get("TOPAS_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base else Path.home() / ".cache"
+    folder = root / "topas-env" / _sources_key()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"topas-env-{os.getuid()}" / _sources_key()
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def kernel(function: F) -> F:
+    """Compiles a function with numba, without the interpreter lock, cached under the hash of all kernel sources.
+
+    Numba's own cache looks at the file of a function alone, so a change in a function that it calls from another
+    file would go unnoticed. The cache folder is set for this one function; numba's setting is left as it was.
+    """
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_dir())
+    try:
+        compiled: F = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    finally:
+        config.CACHE_DIR = before
+    return compiled
+
+
+def kernels_compiled() -> bool:
+    """Tells whether an earlier process has compiled the kernels of these sources."""
+    return (cache_dir() / _STAMP).exists()
+
+
+def notice_compilation() -> None:
+    """Says once, on standard error, that the first use compiles; does nothing when the cache is warm."""
+    stamp = cache_dir() / _STAMP
+    if not stamp.exists():
+        print("topas-env: compiling the simulator, once after installation (about 30 s) ...", file=sys.stderr)
+        stamp.touch()
