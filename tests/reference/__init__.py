@@ -1,0 +1,1 @@
+"""Slow, independent readings of the specification that tests compare the kernels with."""
