@@ -1,7 +1,28 @@
 """The errors that a user may cause."""
 
-__all__ = ["InputError"]
+__all__ = ["InfeasibleDecision", "InputError"]
 
 
 class InputError(ValueError):
     """Bad input. The message is one line that names the file, the path in it and the value."""
+
+
+class InfeasibleDecision(ValueError):
+    """A decision that breaks a constraint of the snapshot (SNAPSHOT.md, section Decision).
+
+    Attributes:
+        constraint: The violated constraint, in words.
+        left: What the decision asks for (tokens, requests, or a name).
+        right: What the snapshot allows.
+    """
+
+    def __init__(self, constraint: str, left: object, right: object) -> None:
+        """Stores the constraint and both its sides and writes the message from them."""
+        super().__init__(f"infeasible decision: {constraint}: {left} against {right}")
+        self.constraint = constraint
+        self.left = left
+        self.right = right
+
+    def __reduce__(self) -> tuple[type["InfeasibleDecision"], tuple[str, object, object]]:
+        """Pickles by the three arguments, so that worker processes can raise it."""
+        return type(self), (self.constraint, self.left, self.right)
