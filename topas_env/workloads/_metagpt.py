@@ -1,0 +1,95 @@
+"""The paper's two MetaGPT workloads (section V-A): metagpt-sop and metagpt-tl.
+
+Known: the tokens of the roles' static prompts (PEERS.md), 26,627 prompt and 6,218 completion tokens and 4.71 files per
+project (MetaGPT's own paper), the rates 0.15 and 0.0175 task/s, five roles in a pipeline, nine stages that alternate a
+TeamLeader with four specialists. Chosen here:
+
+* Both: outputs, queries, tool answers and waits are lognormal, the number of calls of a stage is 1 + geometric, cut.
+  `max_new` is a fixed limit per role, about three times its median output.
+* metagpt-sop: the prompts restructured with the instructions in front (as published, 41 to 63 tokens could be shared).
+  A whole published project cannot be served 0.15 times a second by one such engine: it would need about eight times
+  what there is. So the projects here are small: about a quarter of the published tokens, with the published shares of prompt
+  and completion kept roughly. The engineer writes 4.71 files on average in the publication; here a call
+  each for about two of them, and QA runs what it wrote and looks again.
+* metagpt-tl: completion tokens per project as published (about 6,000) fit the rate 0.0175. The order is TeamLeader,
+  ProductManager, TeamLeader, Architect, TeamLeader, ProjectManager, TeamLeader, Engineer2, TeamLeader. Without the
+  timestamp that RoleZero puts into its prompt, that is, with the whole static prompt reusable.
+"""
+
+from topas_env._workflow import Agent, Stage, Workflow
+from topas_env.workloads._plan import StagePlan, WorkloadPlan
+
+__all__ = ["metagpt_sop", "metagpt_tl"]
+
+
+def _chain(name: str, steps: tuple[tuple[str, str], ...], prefixes: dict[str, int]) -> Workflow:
+    """Returns a chain of (stage, agent) over agents with the given prefix tokens."""
+    agents = tuple(Agent(agent, tokens) for agent, tokens in prefixes.items())
+    names = [stage for stage, _ in steps]
+    stages = tuple(
+        Stage(stage, agent, (names[k - 1],) if k else ()) for k, (stage, agent) in enumerate(steps)
+    )
+    return Workflow(name, agents, stages)
+
+
+def metagpt_sop() -> WorkloadPlan:
+    """Returns metagpt-sop: five roles, one after the other, of variable length, the last two with several calls."""
+    prefixes = {"ProductManager": 1070, "Architect": 520, "ProjectManager": 590, "Engineer": 1250, "QaEngineer": 930}
+    steps = (
+        ("write-prd", "ProductManager"),
+        ("design", "Architect"),
+        ("tasks", "ProjectManager"),
+        ("code", "Engineer"),
+        ("test", "QaEngineer"),
+    )
+    plans = (
+        StagePlan(query=250, output=200, max_new=600, query_sigma=0.4, output_sigma=0.35),
+        StagePlan(query=450, output=200, max_new=600, query_sigma=0.3, output_sigma=0.35),
+        StagePlan(query=500, output=150, max_new=450, query_sigma=0.3, output_sigma=0.35),
+        StagePlan(600, 220, 660, 0.3, 0.45, call_mean=2.0, call_limit=5, observation=120, tool_s=0.5),
+        StagePlan(500, 160, 480, 0.3, 0.40, call_mean=1.6, call_limit=4, observation=150, tool_s=3.0),
+    )
+    about = "MetaGPT's pipeline of five roles, variable lengths, ReAct rounds"
+    return WorkloadPlan("metagpt-sop", about, _chain("metagpt-sop", steps, prefixes), plans, 0.15)
+
+
+def metagpt_tl() -> WorkloadPlan:
+    """Returns metagpt-tl: nine stages, the TeamLeader before, between and after four specialists."""
+    prefixes = {
+        "TeamLeader": 3641,
+        "ProductManager": 4861,
+        "Architect": 1672,
+        "ProjectManager": 1126,
+        "Engineer2": 8993,
+    }
+    steps = (
+        ("assign-prd", "TeamLeader"),
+        ("write-prd", "ProductManager"),
+        ("assign-design", "TeamLeader"),
+        ("design", "Architect"),
+        ("assign-tasks", "TeamLeader"),
+        ("tasks", "ProjectManager"),
+        ("assign-code", "TeamLeader"),
+        ("code", "Engineer2"),
+        ("report", "TeamLeader"),
+    )
+
+    def lead(query: int) -> StagePlan:
+        return StagePlan(query, 180, 540, 0.3, 0.4, call_mean=1.5, call_limit=3, observation=120, tool_s=0.3)
+
+    def specialist(query: int, output: int, mean: float, limit: int) -> StagePlan:
+        return StagePlan(query, output, 3 * output, 0.3, 0.45, mean, limit, observation=200, tool_s=1.0)
+
+    plans = (
+        lead(300),
+        specialist(500, 400, 2.0, 4),
+        lead(800),
+        specialist(900, 400, 2.0, 4),
+        lead(1100),
+        specialist(1000, 300, 1.6, 3),
+        lead(1400),
+        specialist(1200, 420, 4.0, 8),
+        lead(1600),
+    )
+    about = "MetaGPT's TeamLeader alternating with four specialists, nine stages"
+    return WorkloadPlan("metagpt-tl", about, _chain("metagpt-tl", steps, prefixes), plans, 0.0175)
