@@ -1,0 +1,28 @@
+"""The table of subcommands."""
+
+import typer
+
+from topas_env.cli import _compare, _explain, _import, _lists, _report
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="topas",
+    help="Which agent prefixes stay in the KV cache, and which requests run: compare policies and look into them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _epilog(line: str) -> str:
+    return f"[dim]Example:[/dim] {line}"
+
+
+app.command("compare", epilog=_epilog(_compare.EXAMPLE))(_compare.compare)
+app.command("explain", epilog=_epilog(_explain.EXAMPLE))(_explain.explain)
+app.command("policies", epilog=_epilog(_lists.POLICIES_EXAMPLE))(_lists.policies)
+app.command("workloads", epilog=_epilog(_lists.WORKLOADS_EXAMPLE))(_lists.workloads)
+app.command("report", epilog=_epilog(_report.EXAMPLE))(_report.report)
+app.command("import", epilog=_epilog(_import.EXAMPLE))(_import.import_)

@@ -1,0 +1,162 @@
+"""Pictures of one run: when each agent's requests ran, and what the KV memory held."""
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.patches import Patch
+
+from topas_env.report._style import AGENT_COLOURS, HATCHES, figure, svg_text
+
+__all__ = ["gantt", "memory", "window"]
+
+Timeline = dict[str, Any]
+_MOST_SPANS = 500
+_MOST_SAMPLES = 500
+
+
+def window(timelines: Sequence[Timeline]) -> tuple[float, float]:
+    """Returns the part of the runs that is shown, seconds: all, or as much from the start as stays readable.
+
+    Args:
+        timelines: of the same trace, one for each policy that is shown.
+    """
+    end = max(float(timeline["end_s"]) for timeline in timelines)
+    for timeline in timelines:
+        starts = np.sort(np.asarray(timeline["spans"]["start_s"], np.float64))
+        if starts.size > _MOST_SPANS:
+            end = min(end, float(starts[_MOST_SPANS]))
+    return 0.0, end
+
+
+def lanes(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
+    """Returns a lane for each span so that no two spans of a lane overlap, with as few lanes as possible."""
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    found = [0] * len(starts)
+    used = 0
+    for index in sorted(range(len(starts)), key=lambda i: (starts[i], ends[i])):
+        while busy and busy[0][0] <= starts[index]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, used = used, used + 1
+        found[index] = lane
+        heapq.heappush(busy, (ends[index], lane))
+    return found
+
+
+def gantt(timeline: Timeline, title: str, shown: tuple[float, float]) -> str:
+    """Returns a picture with a band for each agent: its requests, and shaded where its prefix was in memory.
+
+    Args:
+        timeline: of one run.
+        title: heading of the picture.
+        shown: first and last second.
+    """
+    spans, agents = timeline["spans"], timeline["agents"]
+    first, last = shown
+    with figure(6.6, min(1.1 + 0.62 * len(agents), 7.0)) as made:
+        axis = made.subplots()
+        for number in range(len(agents)):
+            rows = [i for i, agent in enumerate(spans["agent"]) if agent == number and spans["start_s"][i] < last]
+            starts = [float(spans["start_s"][i]) for i in rows]
+            ends = [min(float(spans["end_s"][i]), last) for i in rows]
+            places = lanes(starts, ends)
+            height = 0.8 / (max(places, default=0) + 1)
+            colour = AGENT_COLOURS[number % len(AGENT_COLOURS)]
+            base = len(agents) - 1 - number + 0.1
+            _shade(axis, timeline, number, base, colour)
+            for preempted in (False, True):
+                boxes = [
+                    _box(start, end, base + lane * height, height * 0.86)
+                    for i, start, end, lane in zip(rows, starts, ends, places, strict=True)
+                    if bool(spans["preempted"][i]) == preempted
+                ]
+                axis.add_collection(
+                    PolyCollection(
+                        boxes, facecolors="white" if preempted else colour, edgecolors=colour if preempted else "none",
+                        linewidths=0.7,
+                    )
+                )  # fmt: skip
+        axis.set_xlim(first, last)
+        axis.set_ylim(0, len(agents))
+        axis.set_yticks([len(agents) - 0.5 - n for n in range(len(agents))], [_short(name) for name in agents])
+        axis.grid(visible=False, axis="y")
+        axis.set_xlabel("time (s)")
+        axis.set_title(title)
+        return svg_text(made, f"{title}: when the requests of each agent ran")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 16 else name[:7] + "…" + name[-8:]
+
+
+def _box(start: float, end: float, bottom: float, height: float) -> list[tuple[float, float]]:
+    return [(start, bottom), (end, bottom), (end, bottom + height), (start, bottom + height)]
+
+
+def _shade(axis: Any, timeline: Timeline, agent: int, base: float, colour: str) -> None:
+    """Shades the times at which the agent's prefix was in memory."""
+    times = timeline["memory"]["time_s"]
+    held = timeline["memory"]["prefix_tokens"][agent]
+    boxes, start = [], None
+    for time, tokens in zip([*times, timeline["end_s"]], [*held, 0], strict=True):
+        if tokens and start is None:
+            start = time
+        elif not tokens and start is not None:
+            boxes.append(_box(start, time, base - 0.05, 0.9))
+            start = None
+    axis.add_collection(PolyCollection(boxes, facecolors=colour, alpha=0.16, linewidths=0))
+
+
+def memory(timeline: Timeline, title: str, shown: tuple[float, float]) -> str:
+    """Returns a picture of the KV memory over time: prefixes by agent, running suffixes, history, free.
+
+    Args:
+        timeline: of one run.
+        title: heading of the picture.
+        shown: first and last second.
+    """
+    held, agents, budget = timeline["memory"], timeline["agents"], timeline["kv_budget_tokens"]
+    times = np.asarray(held["time_s"], np.float64)
+    if not times.size:
+        times = np.zeros(1)
+    inside = np.flatnonzero(times <= shown[1])
+    keep = inside[np.unique(np.linspace(0, inside.size - 1, _MOST_SAMPLES).astype(int))] if inside.size else inside
+    series = [np.asarray(held["prefix_tokens"][n], np.float64) for n in range(len(agents))]
+    names = [_short(name) for name in agents]
+    colours = [AGENT_COLOURS[n % len(AGENT_COLOURS)] for n in range(len(agents))]
+    hatches = [HATCHES[n // len(AGENT_COLOURS) % len(HATCHES)] for n in range(len(agents))]
+    series += [np.asarray(held["running_tokens"], np.float64), np.asarray(held["history_tokens"], np.float64)]
+    names += ["running", "history"]
+    colours += ["#4d4d4d", "#b3b3b3"]
+    hatches += ["", "///"]
+    with figure(6.6, 2.7) as made:
+        axis = made.subplots()
+        bottom = np.zeros(keep.size)
+        at = np.append(times[keep], min(float(timeline["end_s"]), shown[1]))
+        for values, colour, hatch in zip(series, colours, hatches, strict=True):
+            top = bottom + values[keep]
+            if top.size and np.any(top > bottom):
+                axis.fill_between(
+                    at, np.append(bottom, bottom[-1]) / 1e3, np.append(top, top[-1]) / 1e3,
+                    step="post", color=colour, hatch=hatch or None, edgecolor="white", linewidth=0.0,
+                )  # fmt: skip
+            bottom = top
+        axis.axhline(budget / 1e3, color="#222222", linewidth=1)
+        axis.set_xlim(*shown)
+        axis.set_ylim(0, 1.04 * budget / 1e3)
+        axis.set_ylabel("1,000 KV tokens")
+        axis.set_xlabel("time (s)")
+        axis.set_title(title)
+        handles = [
+            Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
+            for name, colour, hatch in zip(names, colours, hatches, strict=True)
+        ]
+        if len(handles) <= 14:
+            made.legend(handles=handles, loc="outside lower center", ncols=6, handlelength=1.4)
+        return svg_text(made, f"{title}: what the KV memory held over time")
