@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.reference.topas_reference import decide
+from reference.topas_reference import decide
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "snapshots"
 VARIANTS = {"topas_defaults": {}, "topas_K2": {"max_changes": 2}, "topas_M2": {"max_enumerated": 2}}

@@ -47,7 +47,7 @@ class Terms:
 class State:
     """A post-decision state with its score.
 
-    `kept` is in snapshot order, `admitted` in order of admission, `credits` holds the summand of `admit` of each admitted.
+    `kept` is in snapshot order, `admitted` in order of admission; `credits` are the summands of `admit`.
     """
 
     prefixes: tuple[str, ...]
@@ -268,12 +268,12 @@ class Reading:
         incoming = new - self.resident - self.cached
         outgoing = self.resident - new
         e = self.engine
-        credits = [self.weight(r) * self.marginal(r, admitted[:i]) for i, r in enumerate(admitted)]
+        summands = [self.weight(r) * self.marginal(r, admitted[:i]) for i, r in enumerate(admitted)]
         transfer = e["offload_s_per_token"] * sum(self.prefix[a] for a in outgoing)
         transfer += e["load_s_per_token"] * sum(self.prefix[a] for a in incoming)
         waiting_tasks = {self.requests[r]["task"] for r in admitted if self.agent(r) in incoming}
         terms = Terms(
-            admit=sum(credits),
+            admit=sum(summands),
             move=transfer * len(waiting_tasks),
             redo=sum(e["rebuild_s_per_token"] * self.requests[r]["generated_tokens"] for r in preempted),
             revoke=sum(self.requests[r]["admission_credit_s"] for r in preempted),
@@ -281,7 +281,7 @@ class Reading:
         )
         moved = len(incoming) + len(outgoing)
         names = tuple(sorted(new))
-        return State(names, tuple(kept), tuple(admitted), tuple(preempted), moved, terms, tuple(credits))
+        return State(names, tuple(kept), tuple(admitted), tuple(preempted), moved, terms, tuple(summands))
 
     # -- section 5: GreedyPack ------------------------------------------------------------------------------------
 

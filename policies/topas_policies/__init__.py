@@ -1,0 +1,30 @@
+"""Scheduling policies: what a policy is, the ones that ship, and the registry that knows them by name."""
+
+from topas_policies._baselines import FCFS, LAS, LPM, SPF, SRPT, GatedLPM, ParrotFCFS, QueuePolicy
+from topas_policies._policy import Policy
+from topas_policies._registry import PolicyInfo, make_policy, policy_info, policy_names, register_policy
+from topas_policies._topas import Topas, TopasAging, TopasBase, TopasReuse
+
+__all__ = [
+    "FCFS",
+    "LAS",
+    "LPM",
+    "SPF",
+    "SRPT",
+    "GatedLPM",
+    "ParrotFCFS",
+    "Policy",
+    "PolicyInfo",
+    "QueuePolicy",
+    "Topas",
+    "TopasAging",
+    "TopasBase",
+    "TopasReuse",
+    "make_policy",
+    "policy_info",
+    "policy_names",
+    "register_policy",
+]
+
+for _policy in (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM, Topas, TopasBase, TopasReuse, TopasAging):
+    register_policy(_policy.name, _policy)
