@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from topas_env._convert import convert, decode_json, fail, in_source
+from topas_env._errors import InputError
+from topas_env._snapshot_rules import check_snapshot
 from topas_env._workflow import Workflow
 
 __all__ = [
@@ -194,7 +197,14 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         Raises:
             InputError: One line with the path in the snapshot and the value.
         """
-        return msgspec.convert(obj, cls)
+        try:
+            if isinstance(obj, dict) and "history" in obj and obj["history"] is None:
+                fail("$.history", "must be an object; leave it out where there is none", None)
+            snapshot = convert(obj, cls)
+            check_snapshot(snapshot)
+        except InputError as error:
+            raise in_source(source, error) from None
+        return snapshot
 
     @classmethod
     def from_json(cls, data: bytes | str, source: str = "") -> "Snapshot":
@@ -207,7 +217,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         Raises:
             InputError: One line with the path in the snapshot and the value.
         """
-        return cls.from_dict(msgspec.json.decode(data), source)
+        return cls.from_dict(decode_json(data, source), source)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain dicts and lists that `from_dict` takes back unchanged."""

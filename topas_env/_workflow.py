@@ -5,6 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from topas_env._errors import InputError
+from topas_env._snapshot_rules import check_workflow
 
 __all__ = ["Agent", "Stage", "Workflow"]
 
@@ -77,6 +78,7 @@ class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             InputError: One line with the path of the first fault and its value.
         """
+        check_workflow(self, path)
 
 
 @lru_cache(maxsize=1024)
