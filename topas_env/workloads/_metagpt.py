@@ -46,8 +46,8 @@ def metagpt_sop() -> WorkloadPlan:
         StagePlan(query=250, output=200, max_new=600, query_sigma=0.4, output_sigma=0.35),
         StagePlan(query=450, output=200, max_new=600, query_sigma=0.3, output_sigma=0.35),
         StagePlan(query=500, output=150, max_new=450, query_sigma=0.3, output_sigma=0.35),
-        StagePlan(600, 220, 660, 0.3, 0.45, call_mean=2.0, call_limit=5, observation=120, tool_s=0.5),
-        StagePlan(500, 160, 480, 0.3, 0.40, call_mean=1.6, call_limit=4, observation=150, tool_s=3.0),
+        StagePlan(600, 210, 630, 0.3, 0.45, call_mean=1.9, call_limit=4, observation=120, tool_s=0.5, context=2500),
+        StagePlan(500, 160, 480, 0.3, 0.40, call_mean=1.6, call_limit=4, observation=150, tool_s=3.0, context=2500),
     )
     about = "MetaGPT's pipeline of five roles, variable lengths, ReAct rounds"
     return WorkloadPlan("metagpt-sop", about, _chain("metagpt-sop", steps, prefixes), plans, 0.15)
@@ -75,21 +75,21 @@ def metagpt_tl() -> WorkloadPlan:
     )
 
     def lead(query: int) -> StagePlan:
-        return StagePlan(query, 180, 540, 0.3, 0.4, call_mean=1.5, call_limit=3, observation=120, tool_s=0.3)
+        return StagePlan(query, 180, 540, 0.3, 0.4, call_mean=1.4, call_limit=3, observation=100, tool_s=0.3, context=3500)
 
     def specialist(query: int, output: int, mean: float, limit: int) -> StagePlan:
-        return StagePlan(query, output, 3 * output, 0.3, 0.45, mean, limit, observation=200, tool_s=1.0)
+        return StagePlan(query, output, 3 * output, 0.3, 0.45, mean, limit, observation=150, tool_s=1.0, context=3500)
 
     plans = (
-        lead(300),
-        specialist(500, 400, 2.0, 4),
-        lead(800),
-        specialist(900, 400, 2.0, 4),
-        lead(1100),
-        specialist(1000, 300, 1.6, 3),
-        lead(1400),
-        specialist(1200, 420, 4.0, 8),
-        lead(1600),
+        lead(250),
+        specialist(350, 420, 1.8, 4),
+        lead(500),
+        specialist(500, 420, 1.8, 4),
+        lead(650),
+        specialist(600, 300, 1.5, 3),
+        lead(750),
+        specialist(700, 380, 3.0, 6),
+        lead(900),
     )
     about = "MetaGPT's TeamLeader alternating with four specialists, nine stages"
     return WorkloadPlan("metagpt-tl", about, _chain("metagpt-tl", steps, prefixes), plans, 0.0175)

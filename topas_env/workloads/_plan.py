@@ -32,6 +32,7 @@ class StagePlan:
         call_limit: Most calls of the stage.
         observation: Median tokens that a tool's answer adds to the prompt between two calls (lognormal, sigma 0.6).
         tool_s: Median wait for a tool between two calls, seconds (lognormal, sigma 0.8).
+        context: No further round is made whose prompt after the prefix would be longer than this; 0 for no such limit.
     """
 
     query: int
@@ -43,6 +44,7 @@ class StagePlan:
     call_limit: int = 1
     observation: int = 0
     tool_s: float = 0.0
+    context: int = 0
 
 
 _OBSERVATION_SIGMA = 0.6
@@ -89,23 +91,20 @@ class WorkloadPlan:
         # A further round follows with probability q, the mean number of calls being 1 / (1 - q).
         again = [1.0 - 1.0 / s.call_mean for s in self.stages]
         columns["log_again"] = np.array([math.log(q) if q > 0 else -np.inf for q in again])
+        columns["context"] = np.array([s.context or np.inf for s in self.stages])
         return columns
 
     def trace(self, *, seed: int, num_tasks: int, arrival_rate: float) -> Trace:
         """Draws a trace; see the module's text for what a seed fixes."""
-        arrivals, counts, lengths = np.random.SeedSequence(seed).spawn(3)
+        arrivals, *lengths = np.random.SeedSequence(seed).spawn(6)
         n, stages = num_tasks, len(self.stages)
-        arrival = poisson_arrivals(arrivals, n, arrival_rate)
         if self._fixed:
             first_call = np.arange(n * stages + 1, dtype=np.int64)
             calls = np.tile(self._template, n)
         else:
-            number = self._call_counts(counts, n)
-            first_call = np.zeros(n * stages + 1, np.int64)
-            np.cumsum(number.reshape(-1), out=first_call[1:])
-            calls = self._calls(lengths, number)
+            first_call, calls = self._calls(n, [np.random.default_rng(s) for s in lengths])
         return Trace(
-            arrival=arrival,
+            arrival=poisson_arrivals(arrivals, n, arrival_rate),
             workflow=np.zeros(n, np.int32),
             rank=np.arange(n, dtype=np.int64),
             stage0=np.arange(n, dtype=np.int64) * stages,
@@ -113,42 +112,43 @@ class WorkloadPlan:
             calls=calls,
         )
 
-    def _call_counts(self, seed: np.random.SeedSequence, n: int) -> NDArray[np.int64]:
-        """Draws the number of calls of each stage, int64 (n, stages): 1 + geometric, cut at the limit."""
+    def _calls(self, n: int, generators: list[np.random.Generator]) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+        """Draws `Trace.first_call` and `Trace.calls` of n tasks; rounds repeat the prompt and output before them."""
         c = self._columns
-        u = 1.0 - np.random.default_rng(seed).random((n, len(self.stages)))  # in (0, 1]
-        number = 1.0 + np.floor(np.log(u) / c["log_again"])
-        cut: NDArray[np.int64] = np.minimum(number, c["call_limit"]).astype(np.int64)
-        return cut
-
-    def _calls(self, seed: np.random.SeedSequence, number: NDArray[np.int64]) -> NDArray[np.void]:
-        """Draws the calls of stages with the given numbers of calls; rounds repeat the prompt and output before them."""
-        c = self._columns
-        n, stages = number.shape
-        limit = int(c["call_limit"].max())
-        z = np.random.default_rng(seed).standard_normal((n, stages, 3 * limit + 1))
-        z_output, z_observation, z_tool = z[:, :, 1 : limit + 1], z[:, :, limit + 1 : 2 * limit + 1], z[:, :, 2 * limit + 1 :]
-        query = np.rint(c["query"] * np.clip(np.exp(c["query_sigma"] * z[:, :, 0]), 1 / _CUT, _CUT)).astype(np.int64)
-        output = np.rint(c["output"][:, None] * np.exp(c["output_sigma"][:, None] * z_output))
-        output = np.clip(output, _SHORTEST_OUTPUT, c["max_new"][:, None]).astype(np.int64)
-        factor = np.clip(np.exp(_OBSERVATION_SIGMA * z_observation[:, :, : limit - 1]), 1 / _CUT, _CUT)
-        observation = np.rint(c["observation"][:, None] * factor).astype(np.int64)
+        rng_count, rng_query, rng_output, rng_observation, rng_tool = generators
+        u = 1.0 - rng_count.random((n, len(self.stages)))  # in (0, 1]
+        number = np.minimum(1.0 + np.floor(np.log(u) / c["log_again"]), c["call_limit"]).astype(np.int64).reshape(-1)
+        query = np.rint(c["query"] * _spread(c["query_sigma"], rng_query.standard_normal(u.shape))).reshape(-1)
+        stage = np.repeat(np.tile(np.arange(len(self.stages)), n), number)  # of each call
+        total = len(stage)
+        draw = c["output"][stage] * np.exp(c["output_sigma"][stage] * rng_output.standard_normal(total))
+        output = np.clip(np.rint(draw), _SHORTEST_OUTPUT, c["max_new"][stage])
+        answer = np.rint(c["observation"][stage] * _spread(_OBSERVATION_SIGMA, rng_observation.standard_normal(total)))
         # Round k + 1 repeats prompt and output of round k, then adds the tool's answer.
-        suffix = np.empty((n, stages, limit), np.int64)
-        suffix[:, :, 0] = query
-        np.cumsum(output[:, :, :-1] + observation, axis=2, out=suffix[:, :, 1:])
-        suffix[:, :, 1:] += query[:, :, None]
-        history = np.zeros((n, stages, limit), np.int64)
-        history[:, :, 1:] = suffix[:, :, :-1] + output[:, :, :-1]
-        tool = c["tool_s"][:, None] * np.minimum(np.exp(_TOOL_SIGMA * z_tool), 2 * _CUT)
-        index = np.arange(limit)
-        tool[index >= number[:, :, None] - 1] = 0.0  # the last call's answer ends the stage
-        used = index < number[:, :, None]
-        calls: NDArray[np.void] = np.zeros(int(number.sum()), CALL)
-        calls["suffix"], calls["history"], calls["output"] = suffix[used], history[used], output[used]
-        calls["tool"] = tool[used]
-        calls["max_new"] = np.broadcast_to(c["max_new"].astype(np.int64)[:, None], used.shape)[used]
-        return calls
+        first = np.cumsum(number) - number
+        grown = np.cumsum(output + answer)
+        before = grown - output - answer
+        suffix = np.repeat(query - before[first], number) + before
+        history = suffix - np.concatenate(([0.0], answer[:-1]))
+        history[first] = 0.0
+        tool = c["tool_s"][stage] * np.minimum(np.exp(_TOOL_SIGMA * rng_tool.standard_normal(total)), 2 * _CUT)
+        used = suffix <= c["context"][stage]  # within a stage prompts only grow, so this keeps its first calls
+        used[first] = True
+        number = np.add.reduceat(used, first, dtype=np.int64)
+        first_call = np.zeros(len(number) + 1, np.int64)
+        np.cumsum(number, out=first_call[1:])
+        calls: NDArray[np.void] = np.zeros(int(first_call[-1]), CALL)
+        columns = {"suffix": suffix, "history": history, "output": output, "max_new": c["max_new"][stage], "tool": tool}
+        for name, values in columns.items():
+            calls[name] = values[used]
+        calls["tool"][first_call[1:] - 1] = 0.0  # the last call's answer ends the stage
+        return first_call, calls
+
+
+def _spread(sigma: NDArray[np.float64] | float, z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns lognormal factors of median 1, cut to [1 / 3, 3]."""
+    factors: NDArray[np.float64] = np.clip(np.exp(sigma * z), 1 / _CUT, _CUT)
+    return factors
 
 
 def poisson_arrivals(seed: np.random.SeedSequence, num_tasks: int, arrival_rate: float) -> NDArray[np.float64]:

@@ -20,14 +20,14 @@ from topas_env.workloads._plan import StagePlan, WorkloadPlan
 
 __all__ = ["chain_3", "dag_4", "dag_10_wide"]
 
-_MAX_NEW = 480
+_MAX_NEW = 400
 
 
 def chain_3() -> WorkloadPlan:
     """Returns chain-3: A, then B, then C, of equal cost (the paper calls it the equal-cost chain)."""
     agents = (Agent("A", 6400), Agent("B", 6400), Agent("C", 6400))
     stages = (Stage("a", "A", ()), Stage("b", "B", ("a",)), Stage("c", "C", ("b",)))
-    plan = StagePlan(query=500, output=360, max_new=_MAX_NEW)
+    plan = StagePlan(query=480, output=300, max_new=_MAX_NEW)
     about = "chain of three agents of equal cost, fixed lengths"
     return WorkloadPlan("chain-3", about, Workflow("chain-3", agents, stages), (plan, plan, plan), 0.15)
 
@@ -42,10 +42,10 @@ def dag_4() -> WorkloadPlan:
         Stage("review", "Reviewer", ("code", "test")),
     )
     plans = (
-        StagePlan(query=480, output=340, max_new=_MAX_NEW),
-        StagePlan(query=520, output=390, max_new=_MAX_NEW),
-        StagePlan(query=500, output=350, max_new=_MAX_NEW),
-        StagePlan(query=560, output=330, max_new=_MAX_NEW),
+        StagePlan(query=460, output=300, max_new=_MAX_NEW),
+        StagePlan(query=500, output=340, max_new=_MAX_NEW),
+        StagePlan(query=480, output=310, max_new=_MAX_NEW),
+        StagePlan(query=540, output=300, max_new=_MAX_NEW),
     )
     about = "fork and join: plan, two branches, review"
     return WorkloadPlan("dag-4", about, Workflow("dag-4", agents, stages), plans, 0.10)
@@ -66,9 +66,9 @@ def dag_10_wide() -> WorkloadPlan:
         Stage("join", "Join", tuple(branches)),
     )
     plans = (
-        StagePlan(query=480, output=340, max_new=_MAX_NEW),
-        *(StagePlan(query=500, output=330 + 8 * k, max_new=_MAX_NEW) for k in range(8)),
-        StagePlan(query=640, output=330, max_new=_MAX_NEW),
+        StagePlan(query=460, output=300, max_new=_MAX_NEW),
+        *(StagePlan(query=480, output=290 + 6 * k, max_new=_MAX_NEW) for k in range(8)),
+        StagePlan(query=620, output=300, max_new=_MAX_NEW),
     )
     about = "a source, eight parallel branches, a join: ten agents"
     return WorkloadPlan("dag-10-wide", about, Workflow("dag-10-wide", agents, stages), plans, 0.04)
