@@ -7,7 +7,7 @@ class InputError(ValueError):
     """Bad input. The message is one line that names the file, the path in it and the value."""
 
 
-class InfeasibleDecision(ValueError):
+class InfeasibleDecision(ValueError):  # noqa: N818 (the name says what it is)
     """A decision that breaks a constraint of the snapshot (SNAPSHOT.md, section Decision).
 
     Attributes:

@@ -5,9 +5,27 @@ from typing import Any, Literal
 
 import msgspec
 
+from topas_env._convert import convert, decode_json, fail, in_source, show, suggest
+from topas_env._errors import InputError
+from topas_env._snapshot import EngineCosts
+from topas_env._snapshot_rules import check_count, check_seconds
+
 __all__ = ["EngineProfile", "load_profile", "profile_names"]
 
 _FOLDER = Path(__file__).resolve().parent / "profiles"
+_DEEPEST_BASE = 8
+_COUNTS = {"kv_budget_tokens": 1, "max_running_requests": 1, "chunk_tokens": 1}  # with the least value
+_SECONDS = {  # and whether it must be above 0
+    "prefill_base_s": False,
+    "prefill_s_per_token": True,
+    "step_base_s": False,
+    "step_s_per_request": False,
+    "step_s_per_kv_token": False,
+    "decode_s_per_token": True,
+    "load_s_per_token": True,
+    "offload_s_per_token": False,
+    "reserve_ratio": False,
+}
 
 
 class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -32,7 +50,7 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         reserve_ratio: Share of the tokens that a request may still generate that is reserved for it.
         reserve_cap_tokens: Most tokens that the ratio is applied to; None for no cap.
         rebuild: How the output of a preempted request is rebuilt: `prefill` (SGLang) or `decode` (the paper's charge).
-        host_tier: Who may load prefixes from host memory: `all`, `none` or `topas-only` (an assumption about the paper).
+        host_tier: Who may load prefixes from host memory: `all`, `none` or `topas-only` (our assumption of the paper).
         eviction: `lazy` (a released prefix stays until its memory is needed) or `eager`.
     """
 
@@ -57,6 +75,44 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host_tier: Literal["all", "none", "topas-only"] = "all"
     eviction: Literal["lazy", "eager"] = "lazy"
 
+    def validate(self) -> None:
+        """Checks that every number is in its range.
+
+        Raises:
+            InputError: One line with the path of the first fault and its value.
+        """
+        for name, least in _COUNTS.items():
+            check_count(getattr(self, name), f"$.{name}", least)
+        if self.reserve_cap_tokens is not None:
+            check_count(self.reserve_cap_tokens, "$.reserve_cap_tokens")
+        for name, positive in _SECONDS.items():
+            check_seconds(getattr(self, name), f"$.{name}", positive=positive)
+        if self.step_base_s + self.step_s_per_request + self.step_s_per_kv_token == 0:
+            fail("$.step_base_s", "a decode step must take time", self.step_base_s)
+
+    def costs(self, *, host_tier: bool) -> EngineCosts:
+        """Returns what a policy is told of this engine (SNAPSHOT.md, `engine`).
+
+        Args:
+            host_tier: Whether the policy may load prefixes from host memory. Without, a prefix is prefilled and
+                nothing is written back.
+        """
+        return EngineCosts(
+            prefill_base_s=self.prefill_base_s,
+            prefill_s_per_token=self.prefill_s_per_token,
+            decode_s_per_token=self.decode_s_per_token,
+            load_s_per_token=self.load_s_per_token if host_tier else self.prefill_s_per_token,
+            offload_s_per_token=self.offload_s_per_token if host_tier else 0.0,
+            rebuild_s_per_token=self.prefill_s_per_token if self.rebuild == "prefill" else self.decode_s_per_token,
+            reserve_ratio=self.reserve_ratio,
+            reserve_cap_tokens=self.reserve_cap_tokens,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values that `load_profile` takes back unchanged."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
 
 def profile_names() -> list[str]:
     """Returns the names of the profiles that ship, sorted."""
@@ -66,6 +122,8 @@ def profile_names() -> list[str]:
 def load_profile(profile: "str | Path | dict[str, Any] | EngineProfile", **overrides: Any) -> EngineProfile:
     """Returns an engine profile with some of its fields replaced.
 
+    A file or dict may give `base`, the name or path of another profile, and only the fields that differ from it.
+
     Args:
         profile: A name of `profile_names()`, the path of a JSON file, a dict with the fields, or a profile.
         **overrides: Fields to replace, `host_tier="none"` for example.
@@ -73,10 +131,48 @@ def load_profile(profile: "str | Path | dict[str, Any] | EngineProfile", **overr
     Raises:
         InputError: An unknown name or field, a wrong type or a value out of range.
     """
+    source = ""
     if isinstance(profile, EngineProfile):
-        fields = msgspec.to_builtins(profile)
+        fields = profile.to_dict()
     elif isinstance(profile, dict):
-        fields = profile
+        fields = _with_base(profile, source, 0)
+    elif isinstance(profile, str | Path):
+        fields, source = _read(profile, 0)
     else:
-        fields = msgspec.json.decode((_FOLDER / f"{profile}.json").read_bytes())
-    return msgspec.convert({**fields, **overrides}, EngineProfile)
+        raise InputError(f"profile: expected a name, a path, a dict or an EngineProfile, got {show(profile)}")
+    try:
+        made = convert({**fields, **overrides}, EngineProfile)
+        made.validate()
+    except InputError as error:
+        raise in_source(source, error) from None
+    return made
+
+
+def _read(name: str | Path, depth: int) -> tuple[dict[str, Any], str]:
+    """Returns the fields of a shipped profile or of a file, and what to call it in messages."""
+    path = _FOLDER / f"{name}.json" if str(name) in profile_names() else Path(name)
+    source = str(name)
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) or not path.suffix:
+            hint = suggest(str(name), profile_names())
+            raise InputError(f"profile: no profile and no file of this name, got {show(source)}{hint}") from None
+        raise InputError(f"{source}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    fields = decode_json(data, source)
+    if not isinstance(fields, dict):
+        raise InputError(f"{source}: $: expected object, got {show(fields)}")
+    return _with_base(fields, source, depth), source
+
+
+def _with_base(fields: dict[str, Any], source: str, depth: int) -> dict[str, Any]:
+    """Puts the fields of the profile that `base` names under the given ones."""
+    if "base" not in fields:
+        return fields
+    base = fields["base"]
+    if not isinstance(base, str):
+        raise in_source(source, InputError(f"$.base: expected the name or path of a profile, got {show(base)}"))
+    if depth >= _DEEPEST_BASE:
+        raise in_source(source, InputError(f"$.base: more than {_DEEPEST_BASE} bases in a row, got {show(base)}"))
+    below, _ = _read(base if base in profile_names() else Path(source).parent / base, depth + 1)
+    return {**below, **{name: value for name, value in fields.items() if name != "base"}}

@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     from topas_env._snapshot import RequestState, Snapshot, StageService, StageState, TaskState
     from topas_env._workflow import Workflow
 
-__all__ = ["LIST_LIMIT", "MOST_TOKENS", "check_count", "check_name", "check_seconds", "check_snapshot", "check_workflow"]
+__all__ = [
+    "LIST_LIMIT",
+    "MOST_TOKENS",
+    "check_count",
+    "check_name",
+    "check_seconds",
+    "check_snapshot",
+    "check_workflow",
+]
 
 LIST_LIMIT = 256  # observations of a stage (SNAPSHOT.md)
 MOST_TOKENS = 2**53  # whole numbers up to here are exact in double precision, and their sums fit 64 bits
