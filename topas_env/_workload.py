@@ -10,8 +10,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.trace import CALL, Trace
+from topas_env._core.trace import Trace
 from topas_env._errors import InputError
+from topas_env._trace_build import gather
 from topas_env._workflow import Workflow
 from topas_env.workloads import WorkloadPlan, plan, plan_names, poisson_arrivals
 
@@ -164,7 +165,7 @@ class RecordedSpec(WorkloadSpec):
             rounds = -(-n // recorded.num_tasks)
             picks = np.concatenate([rng.permutation(recorded.num_tasks) for _ in range(rounds)])[:n]
         ids = _repeated_ids(recorded.task_ids, picks)
-        trace = _gather(recorded.trace, picks, arrival, ids, [len(w.stages) for w in self.workflows])
+        trace = gather(recorded.trace, picks, arrival, ids, [len(w.stages) for w in self.workflows])
         return Workload(self.name, self.workflows, trace, ids, dict(recorded.profile_s), rate)
 
 
@@ -252,58 +253,3 @@ def _repeated_ids(ids: Sequence[str], picks: NDArray[np.int64]) -> list[str]:
         taken.add(name)
         result.append(name)
     return result
-
-
-def _gather(
-    trace: Trace, picks: NDArray[np.int64], arrival: NDArray[np.float64], ids: Sequence[str], stage_counts: list[int]
-) -> Trace:
-    """Returns a trace of the picked tasks with the given arrivals."""
-    workflow = trace.workflow[picks]
-    stages = np.array(stage_counts, np.int64)[workflow]
-    rows = _ranges(trace.stage0[picks], stages)
-    counts = np.diff(trace.first_call)[rows]
-    first_call = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(counts, out=first_call[1:])
-    stage0 = np.cumsum(stages) - stages
-    calls = trace.calls[_ranges(trace.first_call[rows], counts)]
-    return Trace(np.ascontiguousarray(arrival), workflow, id_ranks(ids), stage0, first_call, calls)
-
-
-def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the integers of the ranges start .. start + count, one behind the other."""
-    before = np.cumsum(counts) - counts
-    indices: NDArray[np.int64] = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
-    return indices
-
-
-def id_ranks(ids: Sequence[str]) -> NDArray[np.int64]:
-    """Returns the position of each id in sorted order, int64 (len(ids),)."""
-    rank = np.empty(len(ids), np.int64)
-    rank[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
-    return rank
-
-
-def build_trace(
-    arrival: Sequence[float],
-    workflow: Sequence[int],
-    ids: Sequence[str],
-    stage_counts: NDArray[np.int64],
-    call_counts: NDArray[np.int64],
-    calls: NDArray[Any],
-) -> Trace:
-    """Builds a trace from flat columns.
-
-    Args:
-        arrival: Seconds, ascending.
-        workflow: Index of each task's workflow.
-        ids: Ids of the tasks.
-        stage_counts: Stages of each task, int64 (n_tasks,).
-        call_counts: Calls of each stage, int64 (sum of stages,).
-        calls: CALL (sum of calls,).
-    """
-    first_call = np.zeros(len(call_counts) + 1, np.int64)
-    np.cumsum(call_counts, out=first_call[1:])
-    stage0 = (np.cumsum(stage_counts) - stage_counts).astype(np.int64)
-    return Trace(
-        np.asarray(arrival, np.float64), np.asarray(workflow, np.int32), id_ranks(ids), stage0, first_call, calls.astype(CALL)
-    )
