@@ -85,7 +85,7 @@ def _scalar(text: str, where: str) -> Scalar:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        value = float(text) if text.lower().lstrip("+-") in {"nan", "inf", "infinity"} else text
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where}: {text} is not finite")
     return value if isinstance(value, bool | int | float | str) else text

@@ -1,6 +1,5 @@
 """Pictures over many runs: JCT against arrival rate, and the distribution of JCTs."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,11 +27,13 @@ def jct_against_rate(points: Sequence[PointSummary]) -> str:
                 rows = [(_rate(p), row) for p in ordered for row in p.rows if row.policy == policy]
                 rates = [rate for rate, _ in rows]
                 intervals = [getattr(row, field) for _, row in rows]
-                style = line_style(policy, policies)
-                axis.plot(rates, [i.value for i in intervals], label=policy, **style)
-                low = [i.value if math.isnan(i.low) else i.low for i in intervals]
-                high = [i.value if math.isnan(i.high) else i.high for i in intervals]
-                axis.fill_between(rates, low, high, color=str(style["color"]), alpha=0.13, linewidth=0)
+                values = np.array([i.value for i in intervals])
+                ends = np.array([[i.low, i.high] for i in intervals])
+                ends = np.where(np.isnan(ends), values[:, None], ends)
+                errors = np.maximum(np.abs(ends - values[:, None]).T, 0.0)
+                axis.errorbar(
+                    rates, values, errors, label=policy, elinewidth=0.9, capsize=2.0, **line_style(policy, policies)
+                )
             if field == "mean_jct_s":
                 axis.plot(
                     [_rate(p) for p in ordered], [p.rows[0].bound_s for p in ordered],

@@ -11,12 +11,11 @@ from topas_env._errors import InputError
 from topas_env.compare import BASELINES, Interval, PointSummary, Record, policy_label, summarise
 from topas_env.report._curves import distribution, jct_against_rate
 from topas_env.report._headline import headline, representative
-from topas_env.report._timelines import gantt, memory, window
+from topas_env.report._timelines import run_picture, window
 
 __all__ = ["render", "write_report"]
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
-_MOST_GANTTS = 3
 
 
 def write_report(records: Sequence[Record], path: Path) -> None:
@@ -73,24 +72,16 @@ def _section(points: list[PointSummary], records: Sequence[Record]) -> dict[str,
     }
 
 
-def _runs(records: Sequence[Record], shown: PointSummary) -> list[dict[str, Any]]:
-    """Returns the Gantt charts and memory pictures: the best baseline, and the best of the others."""
+def _runs(records: Sequence[Record], shown: PointSummary) -> list[str]:
+    """Returns the pictures of single runs: the best baseline, and the best of the others."""
     timelines = {policy_label(r): r["timeline"] for r in records if r.get("timeline")}
     ranked = [row.policy for row in sorted(shown.rows, key=lambda row: row.mean_jct_s.value)]
     others = [policy for policy in ranked if policy.split()[0] not in BASELINES]
-    chosen = [policy for policy in (shown.best_mean, *others[:1], "fcfs") if policy in timelines]
-    chosen = list(dict.fromkeys(chosen))[:_MOST_GANTTS]
+    chosen = [policy for policy in (shown.best_mean, *others[:1]) if policy in timelines] or list(timelines)[:2]
     if not chosen:
         return []
     part = window([timelines[policy] for policy in chosen])
-    return [
-        {
-            "policy": policy,
-            "gantt": gantt(timelines[policy], policy, part),
-            "memory": memory(timelines[policy], policy, part),
-        }
-        for policy in chosen
-    ]
+    return [run_picture(timelines[policy], policy, part) for policy in chosen]
 
 
 def _number(value: float, digits: int = 3) -> str:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
 from topas_env.report._style import AGENT_COLOURS, HATCHES, figure, svg_text
 
-__all__ = ["gantt", "memory", "window"]
+__all__ = ["lanes", "run_picture", "window"]
 
 Timeline = dict[str, Any]
 _MOST_SPANS = 500
@@ -49,46 +50,53 @@ def lanes(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
     return found
 
 
-def gantt(timeline: Timeline, title: str, shown: tuple[float, float]) -> str:
-    """Returns a picture with a band for each agent: its requests, and shaded where its prefix was in memory.
+def run_picture(timeline: Timeline, title: str, shown: tuple[float, float]) -> str:
+    """Returns a picture of one run: above a band for each agent, below what the KV memory held.
 
     Args:
-        timeline: of one run.
+        timeline: of the run.
         title: heading of the picture.
         shown: first and last second.
     """
+    agents = len(timeline["agents"])
+    bands = min(0.5 * agents, 5.5) + 0.3
+    with figure(6.6, bands + 2.4) as made:
+        above, below = made.subplots(2, 1, sharex=True, height_ratios=(bands, 1.7))
+        engine = made.get_layout_engine()
+        assert engine is not None
+        engine.set(w_pad=0.2)  # type: ignore[call-arg]
+        _gantt(above, timeline, shown)
+        _memory(below, timeline, shown)
+        above.set_title(title)
+        below.set_xlim(*shown)
+        below.set_xlabel("time (s)")
+        return svg_text(made, f"{title}: when the requests of each agent ran, and what the KV memory held over time")
+
+
+def _gantt(axis: Axes, timeline: Timeline, shown: tuple[float, float]) -> None:
+    """Draws a band for each agent: its requests, and shaded where its prefix was in memory."""
     spans, agents = timeline["spans"], timeline["agents"]
-    first, last = shown
-    with figure(6.6, min(1.1 + 0.62 * len(agents), 7.0)) as made:
-        axis = made.subplots()
-        for number in range(len(agents)):
-            rows = [i for i, agent in enumerate(spans["agent"]) if agent == number and spans["start_s"][i] < last]
-            starts = [float(spans["start_s"][i]) for i in rows]
-            ends = [min(float(spans["end_s"][i]), last) for i in rows]
-            places = lanes(starts, ends)
-            height = 0.8 / (max(places, default=0) + 1)
-            colour = AGENT_COLOURS[number % len(AGENT_COLOURS)]
-            base = len(agents) - 1 - number + 0.1
-            _shade(axis, timeline, number, base, colour)
-            for preempted in (False, True):
-                boxes = [
-                    _box(start, end, base + lane * height, height * 0.86)
-                    for i, start, end, lane in zip(rows, starts, ends, places, strict=True)
-                    if bool(spans["preempted"][i]) == preempted
-                ]
-                axis.add_collection(
-                    PolyCollection(
-                        boxes, facecolors="white" if preempted else colour, edgecolors=colour if preempted else "none",
-                        linewidths=0.7,
-                    )
-                )  # fmt: skip
-        axis.set_xlim(first, last)
-        axis.set_ylim(0, len(agents))
-        axis.set_yticks([len(agents) - 0.5 - n for n in range(len(agents))], [_short(name) for name in agents])
-        axis.grid(visible=False, axis="y")
-        axis.set_xlabel("time (s)")
-        axis.set_title(title)
-        return svg_text(made, f"{title}: when the requests of each agent ran")
+    last = shown[1]
+    for number in range(len(agents)):
+        rows = [i for i, agent in enumerate(spans["agent"]) if agent == number and spans["start_s"][i] < last]
+        starts = [float(spans["start_s"][i]) for i in rows]
+        ends = [min(float(spans["end_s"][i]), last) for i in rows]
+        places = lanes(starts, ends)
+        height = 0.8 / (max(places, default=0) + 1)
+        colour = AGENT_COLOURS[number % len(AGENT_COLOURS)]
+        base = len(agents) - 1 - number + 0.1
+        _shade(axis, timeline, number, base, colour)
+        for preempted in (False, True):
+            boxes = [
+                _box(start, end, base + lane * height, height * 0.86)
+                for i, start, end, lane in zip(rows, starts, ends, places, strict=True)
+                if bool(spans["preempted"][i]) == preempted
+            ]
+            face, edge = ("white", colour) if preempted else (colour, "none")
+            axis.add_collection(PolyCollection(boxes, facecolors=face, edgecolors=edge, linewidths=0.7))
+    axis.set_ylim(0, len(agents))
+    axis.set_yticks([len(agents) - 0.5 - n for n in range(len(agents))], [_short(name) for name in agents])
+    axis.grid(visible=False, axis="y")
 
 
 def _short(name: str) -> str:
@@ -99,11 +107,12 @@ def _box(start: float, end: float, bottom: float, height: float) -> list[tuple[f
     return [(start, bottom), (end, bottom), (end, bottom + height), (start, bottom + height)]
 
 
-def _shade(axis: Any, timeline: Timeline, agent: int, base: float, colour: str) -> None:
+def _shade(axis: Axes, timeline: Timeline, agent: int, base: float, colour: str) -> None:
     """Shades the times at which the agent's prefix was in memory."""
     times = timeline["memory"]["time_s"]
     held = timeline["memory"]["prefix_tokens"][agent]
-    boxes, start = [], None
+    boxes: list[list[tuple[float, float]]] = []
+    start = None
     for time, tokens in zip([*times, timeline["end_s"]], [*held, 0], strict=True):
         if tokens and start is None:
             start = time
@@ -113,50 +122,32 @@ def _shade(axis: Any, timeline: Timeline, agent: int, base: float, colour: str) 
     axis.add_collection(PolyCollection(boxes, facecolors=colour, alpha=0.16, linewidths=0))
 
 
-def memory(timeline: Timeline, title: str, shown: tuple[float, float]) -> str:
-    """Returns a picture of the KV memory over time: prefixes by agent, running suffixes, history, free.
-
-    Args:
-        timeline: of one run.
-        title: heading of the picture.
-        shown: first and last second.
-    """
+def _memory(axis: Axes, timeline: Timeline, shown: tuple[float, float]) -> None:
+    """Draws the KV memory over time: prefixes by agent, running suffixes, history, free above."""
     held, agents, budget = timeline["memory"], timeline["agents"], timeline["kv_budget_tokens"]
     times = np.asarray(held["time_s"], np.float64)
-    if not times.size:
-        times = np.zeros(1)
     inside = np.flatnonzero(times <= shown[1])
-    keep = inside[np.unique(np.linspace(0, inside.size - 1, _MOST_SAMPLES).astype(int))] if inside.size else inside
+    if not inside.size:
+        return
+    keep = inside[np.unique(np.linspace(0, inside.size - 1, _MOST_SAMPLES).astype(int))]
     series = [np.asarray(held["prefix_tokens"][n], np.float64) for n in range(len(agents))]
-    names = [_short(name) for name in agents]
-    colours = [AGENT_COLOURS[n % len(AGENT_COLOURS)] for n in range(len(agents))]
-    hatches = [HATCHES[n // len(AGENT_COLOURS) % len(HATCHES)] for n in range(len(agents))]
     series += [np.asarray(held["running_tokens"], np.float64), np.asarray(held["history_tokens"], np.float64)]
-    names += ["running", "history"]
-    colours += ["#4d4d4d", "#b3b3b3"]
-    hatches += ["", "///"]
-    with figure(6.6, 2.7) as made:
-        axis = made.subplots()
-        bottom = np.zeros(keep.size)
-        at = np.append(times[keep], min(float(timeline["end_s"]), shown[1]))
-        for values, colour, hatch in zip(series, colours, hatches, strict=True):
-            top = bottom + values[keep]
-            if top.size and np.any(top > bottom):
-                axis.fill_between(
-                    at, np.append(bottom, bottom[-1]) / 1e3, np.append(top, top[-1]) / 1e3,
-                    step="post", color=colour, hatch=hatch or None, edgecolor="white", linewidth=0.0,
-                )  # fmt: skip
-            bottom = top
-        axis.axhline(budget / 1e3, color="#222222", linewidth=1)
-        axis.set_xlim(*shown)
-        axis.set_ylim(0, 1.04 * budget / 1e3)
-        axis.set_ylabel("1,000 KV tokens")
-        axis.set_xlabel("time (s)")
-        axis.set_title(title)
-        handles = [
-            Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
-            for name, colour, hatch in zip(names, colours, hatches, strict=True)
-        ]
-        if len(handles) <= 14:
-            made.legend(handles=handles, loc="outside lower center", ncols=6, handlelength=1.4)
-        return svg_text(made, f"{title}: what the KV memory held over time")
+    colours = [AGENT_COLOURS[n % len(AGENT_COLOURS)] for n in range(len(agents))] + ["#4d4d4d", "#b3b3b3"]
+    hatches = [HATCHES[n // len(AGENT_COLOURS) % len(HATCHES)] for n in range(len(agents))] + ["", "///"]
+    at = np.append(times[keep], max(min(float(timeline["end_s"]), shown[1]), times[keep[-1]]))
+    bottom = np.zeros(at.size)
+    for values, colour, hatch in zip(series, colours, hatches, strict=True):
+        top = bottom + np.append(values[keep], values[keep[-1]]) / 1e3
+        if np.any(top > bottom):
+            axis.fill_between(
+                at, bottom, top, step="post", color=colour, hatch=hatch or None, edgecolor="white", linewidth=0.0
+            )
+        bottom = top
+    axis.axhline(budget / 1e3, color="#222222", linewidth=1)
+    axis.set_ylim(0, 1.04 * budget / 1e3)
+    axis.set_ylabel("1,000 KV tokens")
+    handles = [
+        Patch(facecolor=colour, hatch=hatch or None, edgecolor="white", label=name)
+        for name, colour, hatch in zip(["running", "history"], colours[-2:], hatches[-2:], strict=True)
+    ]
+    axis.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, handlelength=1.4, borderaxespad=0.1)
