@@ -92,8 +92,11 @@ def convert(obj: Any, record: type[T], path: str = "$") -> T:
         return msgspec.convert(obj, record)
     except msgspec.ValidationError as error:
         message = str(error)
-    except RecursionError:
-        message = "nested too deeply"
+    except UnicodeEncodeError:
+        message = ""
+    if not message:
+        where, text = _lone_surrogate(obj, path) or (path, "")
+        fail(where, "must be valid Unicode", text)
     raise _explain(message, obj, record, path) from None
 
 
@@ -101,7 +104,10 @@ def _explain(message: str, obj: Any, record: Any, root: str) -> InputError:
     """Turns msgspec's message, which has a path and no value, into ours."""
     match = _AT.fullmatch(message)
     problem, where = (match[1], match[2][1:]) if match else (message, "")
-    value, kind, path = _follow(obj, record, root, where)
+    try:
+        value, kind, path = _follow(obj, record, root, where)
+    except (KeyError, IndexError, TypeError, AttributeError):  # a field's name that looks like msgspec's own words
+        problem, (value, kind, path) = message, (obj, record, root)
     unknown, missing = _UNKNOWN.fullmatch(problem), _MISSING.fullmatch(problem)
     if unknown:
         name = unknown[1]
@@ -118,6 +124,19 @@ def _explain(message: str, obj: Any, record: Any, root: str) -> InputError:
     elif problem.startswith("Expected"):
         problem = problem.replace("`", "").replace("Expected", "expected").split(", got")[0]
     return InputError(f"{path}: {' '.join(problem.split())}, got {show(value)}")
+
+
+def _lone_surrogate(value: Any, path: str) -> tuple[str, str] | None:
+    """Finds a string that UTF-8 cannot hold; returns the path of it, or of the object whose key it is, and itself."""
+    if isinstance(value, str):
+        return None if value.isascii() or not re.search("[\ud800-\udfff]", value) else (path, value)
+    if isinstance(value, dict):
+        parts = [(path, key) for key in value] + [(member(path, str(key)), part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(f"{path}[{i}]", part) for i, part in enumerate(value)]
+    else:
+        return None
+    return next((found for where, part in parts if (found := _lone_surrogate(part, where))), None)
 
 
 def member(path: str, name: str) -> str:

@@ -60,7 +60,7 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> None:
         agent = stages[workflow_of[request.task], request.stage]
         if agent not in chosen:
             constraint = f"the agent of request {name!a} must be among the prefixes"
-            raise InfeasibleDecision(constraint, repr(agent), list(decision.prefixes))
+            raise InfeasibleDecision(constraint, f"agent {agent!a}", list(decision.prefixes))
     if _keeps_on(snapshot, decision):
         return
     if len(decision.requests) > snapshot.max_running_requests:

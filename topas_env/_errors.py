@@ -18,7 +18,7 @@ class InfeasibleDecision(ValueError):  # noqa: N818 (the name says what it is)
 
     def __init__(self, constraint: str, left: object, right: object) -> None:
         """Stores the constraint and both its sides and writes the message from them."""
-        super().__init__(f"infeasible decision: {constraint}: {left} against {right}")
+        super().__init__(f"infeasible decision: {constraint}: {_cut(left)} against {_cut(right)}")
         self.constraint = constraint
         self.left = left
         self.right = right
@@ -26,3 +26,9 @@ class InfeasibleDecision(ValueError):  # noqa: N818 (the name says what it is)
     def __reduce__(self) -> tuple[type["InfeasibleDecision"], tuple[str, object, object]]:
         """Pickles by the three arguments, so that worker processes can raise it."""
         return type(self), (self.constraint, self.left, self.right)
+
+
+def _cut(side: object, limit: int = 80) -> str:
+    """Writes one side of a constraint on one line, cut after `limit` characters."""
+    text = ascii(side) if isinstance(side, list) else str(side)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
