@@ -11,12 +11,11 @@ def remaining_paths(snapshot: Snapshot) -> dict[str, float]:
     It is L of SCHEDULER.md section 3 with no hypothetical completion.
     """
     # Imported here, so that numba loads with the first decision that needs it.
-    from topas_env._pack import pack
-
     from topas_env._core.choice import default_params
     from topas_env._core.estimates import estimate
+    from topas_env._pack import pack
 
-    view = pack(snapshot).view
+    view = pack(snapshot).v
     paths = estimate(view, default_params())
     keys = view.tasks["key"][paths.task]
     return {snapshot.tasks[key].id: float(path) for key, path in zip(keys, paths.path, strict=True)}

@@ -107,7 +107,11 @@ def make_policy(name: str, **params: Any) -> Any:
         required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
         if required and key not in params:
             raise InputError(f"policy {name!r} needs the parameter {key!r}")
-    return factory(**params)
+    policy = factory(**params)
+    for attribute in ("name", "reset", "decide"):
+        if not hasattr(policy, attribute):
+            raise InputError(f"policy {name!r}: a {type(policy).__name__} has no {attribute!r}, so it is no policy")
+    return policy
 
 
 def _entry_points() -> Mapping[str, EntryPoint]:

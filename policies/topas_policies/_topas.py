@@ -71,16 +71,13 @@ class Topas(Policy):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns the state with the largest score."""
+        from topas_env._core.search import topas
         from topas_env._pack import pack
 
-        from topas_env._core.choice import empty_choice
-        from topas_env._core.search import topas
-
         packed = pack(snapshot)
-        choice = empty_choice(len(packed.agent_names), len(packed.request_ids))
-        topas(packed.view, self._params, choice)
-        decision: Decision = packed.decision(choice)
-        return decision
+        choice = packed.room()
+        topas(packed.v, self._params, choice)
+        return packed.decision(choice)
 
     def compiled(self) -> tuple[int, NDArray[Any]] | None:
         """Returns the code and the parameters of the search; None for a subclass, which may decide otherwise."""

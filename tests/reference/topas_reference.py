@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Result", "State", "Terms", "decide", "emitted_states", "score_state"]
+__all__ = ["Result", "State", "Terms", "decide", "emitted_states", "reserved_tokens", "score_state"]
 
 TOLERANCE = 1e-9
 
@@ -25,6 +25,17 @@ def improves(x: float, y: float) -> bool:
 def ties_with_best(x: float, best: float) -> bool:
     """Tells whether x is within the tolerance of the best."""
     return x >= best - TOLERANCE * max(1.0, abs(best))
+
+
+def reserved_tokens(engine: dict[str, Any], request: dict[str, Any]) -> int:
+    """d_r of SNAPSHOT.md."""
+    remaining = max(request["max_new_tokens"] - request["generated_tokens"], 0)
+    if engine["reserve_cap_tokens"] is not None:
+        remaining = min(remaining, engine["reserve_cap_tokens"])
+    tokens: int = (
+        request["suffix_tokens"] + request["generated_tokens"] + math.ceil(engine["reserve_ratio"] * remaining)
+    )
+    return tokens
 
 
 @dataclass(frozen=True)
@@ -117,12 +128,7 @@ class Reading:
 
     def reserved(self, request: str) -> int:
         """d_r, tokens that the request reserves."""
-        r = self.requests[request]
-        remaining = max(r["max_new_tokens"] - r["generated_tokens"], 0)
-        if self.engine["reserve_cap_tokens"] is not None:
-            remaining = min(remaining, self.engine["reserve_cap_tokens"])
-        tokens: int = r["suffix_tokens"] + r["generated_tokens"] + math.ceil(self.engine["reserve_ratio"] * remaining)
-        return tokens
+        return reserved_tokens(self.engine, self.requests[request])
 
     # -- section 2: service estimates -----------------------------------------------------------------------------
 
