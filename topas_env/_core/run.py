@@ -1,0 +1,47 @@
+"""Runs of a world under a compiled policy, and copies of worlds for planners."""
+
+import time
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from topas_env._core.choice import Choice
+from topas_env._core.decide import decide
+from topas_env._core.engine import advance
+from topas_env._core.jit import kernel
+from topas_env._core.apply import apply
+from topas_env._core.world import PAUSED, POINT, World
+
+__all__ = ["now_s", "run"]
+
+_CLOCK_ID = time.CLOCK_MONOTONIC
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.CPointer(types.int64)))
+
+
+@kernel
+def now_s(buffer: NDArray[np.int64]) -> float:
+    """Returns the machine's monotonic clock in seconds; `buffer` is int64 (2,)."""
+    _clock_gettime(_CLOCK_ID, buffer.ctypes)
+    return float(buffer[0] + 1e-9 * buffer[1])
+
+
+@kernel
+def run(w: World, code: int, params: NDArray[Any], choice: Choice, limit: int) -> int:
+    """Runs a compiled policy to the end, or for `limit` decisions.
+
+    Returns:
+        What `advance` returns, or PAUSED.
+    """
+    buffer = np.zeros(2, np.int64)
+    for _ in range(limit):
+        state = advance(w)
+        if state != POINT:
+            return state
+        start = now_s(buffer)
+        decide(w.v, code, params, choice)
+        if w.clock[0].record >= 1:
+            w.wall[w.clock[0].n_decision_rows] = now_s(buffer) - start
+        apply(w, choice)
+    return PAUSED
