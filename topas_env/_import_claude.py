@@ -3,22 +3,23 @@
 How a recording is read:
 
 * An agent is a model with the tokens of its tools and system prompt, which are its static prefix.
-* A subagent's `t` is when it ended: in all recorded ones `t - duration_ms` lies within 0.8 s after the end of a call of the
-  main session, and several subagents of one call start together. So a subagent starts after the last main call
+* A subagent's `t` is when it ended: in all recorded ones `t - duration_ms` lies within 0.8 s after the end of a
+  call of the main session, and several subagents of one call start together. So a subagent starts after the last main call
   that was sent before `t - duration_ms`, and the first main call sent after `t` waits for it.
-* The main session is cut into stages where subagents start or are waited for, and where its model changes; main calls in
-  between go on beside a subagent, as they did.
+* The main session is cut into stages where subagents start or are waited for, and where its model changes; main calls
+  in between go on beside a subagent, as they did.
 * `tool_s` is the recorded wait from the end of a call to the next one of its stage: tools and people thinking. The wait
   between the end of a subagent and the main call that used its answer is put after the subagent's last call. Where a
   call has no `api_time`, its length is estimated from the session's other calls, per output token.
-* `history_tokens`: the longest run of leading blocks (`hash_ids`) that an earlier call of the same stage had too, without
-  the agent's prefix. Outputs have no hashes, so what the provider cached of them is not counted.
+* `history_tokens`: the longest run of leading blocks (`hash_ids`) that an earlier call of the same stage had too,
+  without the agent's prefix. Outputs have no hashes, so what the provider cached of them is not counted.
 * `max_new_tokens` is not recorded: 32,000, the coding agent's default, for every call (doubled for all, while any
   recorded output is longer).
 * Sessions have no absolute times: `DEFAULT_RATE` and seed 0 give Poisson arrivals where the user asks for none.
 """
 
 import bisect
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from topas_env._convert import convert, decode_json, fail, in_source
 from topas_env._core.trace import CALL
 from topas_env._errors import InputError
 from topas_env._snapshot_rules import check_count, check_seconds
-from topas_env._trace_build import build_trace
+from topas_env._trace_build import build_trace, common_length
 from topas_env._workflow import Agent, Stage, Workflow
 from topas_env._workload import Workload
 from topas_env._workload_file import check_workflows, read_bytes
@@ -219,7 +220,7 @@ def _parts(session: _Session) -> list[_Part]:
     bounds = [0, *sorted(cut for cut in cuts if 0 < cut < len(calls)), len(calls)]
     parts: list[_Part] = []
     previous: _Part | None = None
-    for number, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
+    for number, (first, last) in enumerate(itertools.pairwise(bounds), 1):
         agent = _agent(calls[first].model, session.tool_tokens, session.system_tokens)
         name = "main" if len(bounds) == 2 else f"main-{number}"
         part = _Part(agent, name, calls[first:last], waits[first:last])
@@ -293,24 +294,9 @@ def _calls(part: _Part, block_size: int) -> list[tuple[int, int, int, int, float
     left = 0
     for request, wait in zip(part.requests, part.waits, strict=True):
         suffix, output = request.prompt - prefix, max(request.out, 1)
-        common = max((_common(request.hash_ids, other.hash_ids) for other in earlier), default=0) * block_size
+        common = max((common_length(request.hash_ids, other.hash_ids) for other in earlier), default=0) * block_size
         history = max(min(common - prefix, suffix, left), 0)
         rows.append((suffix, history, output, _MAX_NEW, wait))
         earlier.append(request)
         left = max(left, suffix + output)
     return rows
-
-
-def _common(a: list[int], b: list[int]) -> int:
-    """Returns the length of the common start of two lists."""
-    limit = min(len(a), len(b))
-    if a[:limit] == b[:limit]:
-        return limit
-    low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
-    while high - low > 1:
-        middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

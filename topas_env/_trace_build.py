@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.trace import CALL, Trace
 
-__all__ = ["build_trace", "gather", "id_ranks"]
+__all__ = ["build_trace", "common_length", "gather", "id_ranks"]
 
 
 def build_trace(
@@ -83,3 +83,18 @@ def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.
     before = np.cumsum(counts) - counts
     indices: NDArray[np.int64] = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
     return indices
+
+
+def common_length(a: list[int], b: list[int]) -> int:
+    """Returns the length of the common start of two lists."""
+    limit = min(len(a), len(b))
+    if a[:limit] == b[:limit]:
+        return limit
+    low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

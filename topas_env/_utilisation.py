@@ -14,7 +14,9 @@ __all__ = ["check_fits", "offered_rate", "task_engine_s", "utilisation"]
 
 
 def utilisation(workload: Workload, profile: EngineProfile) -> float:
-    """Returns the share of the engine's time that a perfect batcher would need: `offered_rate` times the mean of `task_engine_s`.
+    """Returns the share of the engine's time that a perfect batcher would need.
+
+    It is `offered_rate` times the mean of `task_engine_s`.
 
     Above 1 no policy can keep up. It is a lower bound of the load: prefixes are there for nothing, history is always
     still cached, and every call runs in a full batch of calls like itself.
@@ -44,7 +46,7 @@ def task_engine_s(workload: Workload, profile: EngineProfile) -> NDArray[np.floa
     * `output - 1` decode steps (prefill yields the first token), each shared by a batch of b calls like it:
       `(step_base_s + b * (step_s_per_request + step_s_per_kv_token * (prefix + suffix + output / 2))) / b`,
       where b is the largest number of them that fits beside their prefix alone,
-      `floor((kv_budget - prefix) / (suffix + max(output, reservation)))`, at least 1 and at most `max_running_requests`.
+      `floor((kv_budget - prefix) / (suffix + max(output, reservation)))`, from 1 to `max_running_requests`.
     """
     calls = workload.trace.calls
     prefix = call_prefixes(workload)
@@ -78,10 +80,10 @@ def check_fits(workload: Workload, profile: EngineProfile) -> None:
     task = int(np.searchsorted(trace.stage0, row, side="right")) - 1
     stage = workload.workflows[trace.workflow[task]].stages[row - int(trace.stage0[task])]
     path = f"$.tasks[{task}].stages[{row - int(trace.stage0[task])}].calls[{worst - int(trace.first_call[row])}]"
+    where = f"{path} (task {workload.task_ids[task]!r}, stage {stage.name!r})"
     many = int((need > profile.kv_budget_tokens).sum())
     raise InputError(
-        f"workload {workload.name}: {path} (task {workload.task_ids[task]!r}, stage {stage.name!r}) needs {int(need[worst])} "
-        f"tokens, more than kv_budget_tokens {profile.kv_budget_tokens} of profile {profile.name}; "
+        f"workload {workload.name}: {where} needs {int(need[worst])} tokens, more than kv_budget_tokens {profile.kv_budget_tokens} of profile {profile.name}; "
         f"{many} of {len(calls)} requests can never fit"
     )
 

@@ -178,8 +178,8 @@ def workload_spec(source: "str | Path | Mapping[str, Any] | Workload | WorkloadS
     """Returns a source of traces.
 
     Args:
-        source: A shipped name, a path of a file or folder that `topas import` knows, the content of a version 1 workload
-            file as a dict, or a workload.
+        source: A shipped name, a path of a file or folder that `topas import` knows, the content of a version 1
+            workload file as a dict, or a workload.
 
     Raises:
         InputError: There is no such name or file, or its content is bad.
@@ -214,8 +214,8 @@ def load_workload(
 
     Args:
         source: See `workload_spec`.
-        arrival_rate: Tasks per second of a Poisson process. By default the paper's rate of a shipped workload, the recorded
-            arrivals of a file.
+        arrival_rate: Tasks per second of a Poisson process. By default the rate of a shipped workload, the
+            recorded arrivals of a file.
         num_tasks: Number of tasks; 100 by default for a shipped workload, all for a file.
         seed: Of everything that is drawn.
 

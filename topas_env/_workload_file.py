@@ -15,8 +15,8 @@ from topas_env._convert import convert, decode_json, fail, in_source
 from topas_env._core.trace import CALL
 from topas_env._errors import InputError
 from topas_env._snapshot_rules import check_count, check_name, check_seconds, check_workflow
-from topas_env._workflow import Workflow
 from topas_env._trace_build import build_trace
+from topas_env._workflow import Workflow
 from topas_env._workload import Workload
 
 __all__ = ["TraceBuilder", "check_workflows", "read_bytes", "read_workload", "workload_from_dict", "write_workload"]
@@ -296,7 +296,9 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def write_workload(workload: Workload, path: str | Path) -> None:
-    """Writes a version 1 file, JSON lines where the name ends in `.jsonl`; reading it back and writing again gives the same bytes.
+    """Writes a version 1 file, JSON lines where the name ends in `.jsonl`.
+
+    Reading the file and writing it again gives the same bytes.
 
     Raises:
         InputError: The file cannot be written.

@@ -4,14 +4,14 @@ Known: the tokens of the roles' static prompts (PEERS.md), 26,627 prompt and 6,2
 project (MetaGPT's own paper), the rates 0.15 and 0.0175 task/s, five roles in a pipeline, nine stages that alternate a
 TeamLeader with four specialists. Chosen here:
 
-* Both: queries, outputs, tool answers and waits are lognormal; the number of calls of a stage is 1 + geometric, cut at a
-  limit, and a stage makes no call whose prompt would outgrow `context`, so that every request fits into the default pool.
-  `max_new` is a fixed limit of the role, two and a half to three times its median output.
-* metagpt-sop: the prompts restructured with the instructions in front (as published, only 41 to 63 tokens could be shared).
-  A project of the published size (the plans below times 4.5: about 6,200 completion and 24,000 prompt tokens) at 0.15
-  task/s would ask for 13 times what such an engine has, so the projects here are small, about 1,390 completion and 9,900
-  prompt tokens, and utilisation is about 0.70. Engineer and QA engineer make several calls: the first writes about two files
-  of the published 4.71, the second runs its tests and looks again.
+* Both: queries, outputs, tool answers and waits are lognormal; the number of calls of a stage is 1 + geometric, cut at
+  a limit, and a stage makes no call whose prompt would outgrow `context`, so that every request fits into the default
+  pool. `max_new` is a fixed limit of the role, two and a half to three times its median output.
+* metagpt-sop: the prompts restructured with the instructions in front (as published, only 41 to 63 tokens could be
+  shared). A project of the published size (the plans below times 4.5: about 6,200 completion and 24,000 prompt tokens)
+  at 0.15 task/s would ask for 13 times what such an engine has, so the projects here are small, about 1,390 completion
+  and 9,900 prompt tokens, and utilisation is about 0.70. Engineer and QA engineer make several calls: the first writes
+  about two files of the published 4.71, the second runs its tests and looks again.
 * metagpt-tl: about 5,300 completion tokens, near the published project, ask for about 0.7 of the engine at 0.0175
   task/s. Prompts sum to about 75,000 tokens with the long static prefixes, 13,000 without. The order of stages is
   TeamLeader, ProductManager, TeamLeader, Architect, TeamLeader, ProjectManager, TeamLeader, Engineer2, TeamLeader. The
@@ -28,9 +28,7 @@ def _chain(name: str, steps: tuple[tuple[str, str], ...], prefixes: dict[str, in
     """Returns a chain of (stage, agent) over agents with the given prefix tokens."""
     agents = tuple(Agent(agent, tokens) for agent, tokens in prefixes.items())
     names = [stage for stage, _ in steps]
-    stages = tuple(
-        Stage(stage, agent, (names[k - 1],) if k else ()) for k, (stage, agent) in enumerate(steps)
-    )
+    stages = tuple(Stage(stage, agent, (names[k - 1],) if k else ()) for k, (stage, agent) in enumerate(steps))
     return Workflow(name, agents, stages)
 
 
@@ -77,10 +75,11 @@ def metagpt_tl() -> WorkloadPlan:
     )
 
     def lead(query: int) -> StagePlan:
-        return StagePlan(query, 220, 600, 0.3, 0.4, call_mean=1.4, call_limit=3, observation=100, tool_s=0.3, context=3500)
+        return StagePlan(query, 220, 600, 0.3, 0.4, 1.4, 3, observation=100, tool_s=0.3, context=3500)
 
     def specialist(query: int, output: int, mean: float, limit: int) -> StagePlan:
-        return StagePlan(query, output, 5 * output // 2, 0.3, 0.45, mean, limit, observation=150, tool_s=1.0, context=3500)
+        longest = 5 * output // 2
+        return StagePlan(query, output, longest, 0.3, 0.45, mean, limit, observation=150, tool_s=1.0, context=3500)
 
     plans = (
         lead(250),

@@ -4,11 +4,12 @@ The paper prints their names, their shapes in words, fixed query and generation 
 chain-3 (figure 1). The rest is chosen here, for the pool of 18,560 tokens of the default profile:
 
 * Prefixes of 6,000 to 7,000 tokens, 0.32 to 0.38 of the pool. With one resident about 12,000 tokens are left to
-  requests, with two about 5,600: co-residency of two prefixes roughly halves the batch, as in table I. Three do not fit.
+  requests, with two about 5,600: co-residency of two prefixes roughly halves the batch, as in table I. Three do
+  not fit.
 * A query of about 500 tokens and an output of 315 to 370, for which the client asks 420. A request holds about 800
   tokens, a batch under one prefix about 15 of them, under two about 7.
-* Rates: 0.15 is the paper's; 0.10 and 0.04 give about the same number of requests per second (0.45, 0.40, 0.40), so that
-  only topology and number of prefixes differ. `utilisation` is then 0.75, 0.75 and 0.72 on the default profile.
+* Rates: 0.15 is the paper's; 0.10 and 0.04 give about the same number of requests per second (0.45, 0.40, 0.40), so
+  that only topology and number of prefixes differ. `utilisation` is then 0.75, 0.75 and 0.72 on the default profile.
 * "Increasing numbers of prefix namespaces and concurrently ready agents": 3, 4 and 10 agents, every stage its own; 1, 2
   and 8 of one task ready together.
 * dag-10-wide is one source, eight parallel branches and one join: ten stages, the widest shape that is still connected
