@@ -137,9 +137,15 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_class_by_module_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "their_policy.py").write_text(
-        "class Theirs:\n    name = 'theirs'\n    def __init__(self, x=1): self.x = x\n"
-    )
+    lines = [
+        "class Theirs:",
+        "    name = 'theirs'",
+        "    def __init__(self, x=1): self.x = x",
+        "    def reset(self, *, seed=None): pass",
+        "    def decide(self, snapshot): pass",
+        "class Nothing: name = 'nothing'",
+    ]
+    (tmp_path / "their_policy.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         assert make_policy("their_policy:Theirs", x=4).x == 4

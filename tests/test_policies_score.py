@@ -126,7 +126,7 @@ def test_preempt_and_admit_both_branches() -> None:
     """Preempt r3, admit r1 then r2, with B and C resident instead of A.
 
     admit: r1 gains 14 - 12.45 = 1.55, r2 after it 12.45 - 10.4 = 2.05, both times g.
-    move: incoming is B alone (C is cached), outgoing A: 0.002 * 1000 + 0.001 * 2000 = 4 s, for one task that waits (t1).
+    move: incoming is B alone (C is cached), outgoing A: 0.002 * 1000 + 0.001 * 2000 = 4 s, for one waiting task (t1).
     redo: 0.03 * 40 = 1.2. revoke: 2.5. reuse: 0.001 * (2000 + 500) = 2.5, although r3 is preempted (a known weakness).
     """
     wanted = {"admit": 3.6 * G, "move": 4.0, "redo": 1.2, "revoke": 2.5, "reuse": 2.5}

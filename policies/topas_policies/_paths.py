@@ -16,6 +16,6 @@ def remaining_paths(snapshot: Snapshot) -> dict[str, float]:
     from topas_env._pack import pack
 
     view = pack(snapshot).v
-    paths = estimate(view, default_params())
-    keys = view.tasks["key"][paths.task]
-    return {snapshot.tasks[key].id: float(path) for key, path in zip(keys, paths.path, strict=True)}
+    groups = estimate(view, default_params()).groups
+    keys = view.tasks["key"][groups["task"]]
+    return {snapshot.tasks[key].id: float(path) for key, path in zip(keys, groups["path"], strict=True)}
