@@ -1,4 +1,4 @@
-"""`make bench`: speed and memory of the simulator, the environment and TOPAS, each beside a yardstick of the same run."""
+"""`make bench`: speed and memory of the simulator, the environment and TOPAS, each beside a yardstick of the run."""
 
 import argparse
 import os
@@ -72,9 +72,8 @@ class Recorder(Plain):
 
 def simulate_rate(policy_name: str, tasks: int, *, plain: bool) -> float:
     """Returns simulated requests a second of one run on chain-3."""
-    from topas_policies import make_policy
-
     from topas_env import load_workload, simulate
+    from topas_policies import make_policy
 
     workload = load_workload("chain-3", num_tasks=tasks, seed=0)
     policy = make_policy(policy_name)
@@ -127,12 +126,12 @@ def batch_rate(steps: int, envs: int = 256) -> float:
 
 def decision_times(workload_name: str, tasks: int = 300) -> tuple[float, float]:
     """Returns mean milliseconds of one TOPAS decision: in the compiled kernel, and through `decide`."""
-    from topas_policies import make_policy
+    from topas_env._core.decide import decide
 
     from topas_env import load_workload, simulate
     from topas_env._core.choice import empty_choice
-    from topas_env._core.decide import decide
     from topas_env._pack import pack
+    from topas_policies import make_policy
 
     workload = load_workload(workload_name, num_tasks=tasks, seed=1)
     policy = make_policy("topas")
@@ -162,12 +161,12 @@ def _kernel_time(decide: Callable[..., object], view: object, code: int, params:
 def synthetic_decision_ms(agents: int, requests: int, scenarios: int = 64) -> float:
     """Returns milliseconds of one TOPAS decision in the kernel on a snapshot of the given size."""
     from snapshots import big_snapshot
-    from topas_policies import make_policy
+    from topas_env._core.decide import decide
 
     from topas_env import Snapshot
     from topas_env._core.choice import empty_choice
-    from topas_env._core.decide import decide
     from topas_env._pack import pack
+    from topas_policies import make_policy
 
     view = pack(Snapshot.from_dict(big_snapshot(agents, requests))).view
     compiled = make_policy("topas", scenarios=scenarios).compiled()
@@ -191,9 +190,8 @@ def child(task: str) -> tuple[float, float]:
 
 def run_child(task: str) -> None:
     """Does a task and prints this process's peak memory, MiB."""
-    from topas_policies import make_policy
-
     from topas_env import load_workload, simulate
+    from topas_policies import make_policy
 
     tasks = 100_000 if task == "memory" else 20
     simulate(load_workload("chain-3", num_tasks=tasks, seed=0), make_policy("spf"), profile=PROFILE, seed=0)

@@ -26,7 +26,7 @@ def record(policy: str, seed: int, mean: float, p99: float, rate: float = 0.1, *
     point = msgspec.to_builtins(Point("dag-4", rate, 100))
     return {
         "key": f"{policy}-{seed}-{rate}-{more}", "policy": policy, "options": {}, "workload": "dag-4", "seed": seed,
-        "point": point, "mean_jct_s": mean, "p99_jct_s": p99, "profile": "p", "utilisation": 0.5, "completed": 100,
+        "point": point, "mean_jct_s": mean, "p99_jct_s": p99, "profile": "p", "utilisation": 0.5, "tasks": 100,
         "task_throughput": 0.1, "mean_batch": 4.0, "prefix_moves": 5, "preemptions": 0, "retractions": 0,
         "decision_ms": 0.1, "bound_s": 20.0, **more,
     }  # fmt: skip
@@ -115,7 +115,11 @@ def test_bad_results_name_file_line_and_path(tmp_path: Path) -> None:
 
 
 def test_keys_differ_where_runs_do() -> None:
-    points = [Point("dag-4", 0.1, 10), Point("dag-4", 0.2, 10), Point("dag-4", 0.1, 10, overrides={"host_tier": "none"})]
+    points = [
+        Point("dag-4", 0.1, 10),
+        Point("dag-4", 0.2, 10),
+        Point("dag-4", 0.1, 10, overrides={"host_tier": "none"}),
+    ]
     runs = grid(points, ["spf", "lpm"], [0, 1], {"spf": {"a": 1}})
     assert len({run_key(run) for run in runs}) == len(runs) == 12
     assert run_key(runs[0]) == run_key(grid(points, ["spf"], [0, 1], {"spf": {"a": 1}})[0])

@@ -19,15 +19,19 @@ def compare(
     ] = ["dag-4"],  # noqa: B006
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="Name or module:Class; repeat it or put commas between. Default: all plain ones."),
+        typer.Option(
+            "--policy", "-p", help="Name or module:Class; repeat it or put commas between. Default: all plain ones."
+        ),
     ] = None,
     rate: Annotated[
         list[str] | None,
-        typer.Option("--rate", "-r", help="Tasks a second; repeat it or put commas between. Default: the workload's own."),
+        typer.Option(
+            "--rate", "-r", help="Tasks a second; repeat it or put commas between. Default: the workload's own."
+        ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="N for 0 to N-1, FIRST:LAST, or A,B,C.")] = "5",
     tasks: Annotated[int | None, typer.Option(min=1, help="Tasks a run. Default: the workload's own.")] = None,
-    profile: Annotated[str, typer.Option(help="Engine profile, a name or a file. Default: the workload's own.")] = "",
+    profile: Annotated[str, typer.Option(help="Engine profile, a name or a file.")] = "qwen2.5-32b-a100-80g",
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,7 +48,9 @@ def compare(
         list[str] | None,
         typer.Option(help="Python file or module that registers policies; repeat it for several."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results.jsonl and report.html.")] = Path("out/compare"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of results.jsonl and report.html.")] = Path(
+        "out/compare"
+    ),
     trace: Annotated[
         Path | None,
         typer.Option(help="Also write a Chrome/Perfetto trace of the first seed's runs to this file."),
@@ -64,9 +70,7 @@ def compare(
     names = parse_list(policy or []) or _default_policies()
     overrides, options = _assignments(set_ or [], names)
     time = _decision_time(decision_time)
-    points = _points(
-        parse_list(workload), parse_numbers(rate or [], "--rate"), tasks, profile, overrides, time
-    )
+    points = _points(parse_list(workload), parse_numbers(rate or [], "--rate"), tasks, profile, overrides, time)
     runs = grid(points, names, parse_seeds(seeds), options, plugins)
     _run(runs, out, trace, jobs, json=json)
 
@@ -157,9 +161,10 @@ def _points(
     if not workloads:
         raise InputError("--workload: none is given")
     variants = [dict(zip(overrides, values, strict=True)) for values in itertools.product(*overrides.values())]
+    chosen_rates: list[float | None] = [*rates] or [None]
     return [
         Point(workload, rate, tasks, profile, variant, decision_time)
         for workload in workloads
         for variant in variants
-        for rate in (rates or [None])
+        for rate in chosen_rates
     ]

@@ -17,10 +17,13 @@ EXAMPLE = "topas explain snapshot.json --policy topas --set beta=2"
 
 
 def explain(
-    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="JSON file, .jsonl file, or - for standard input.")],
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="JSON file, .jsonl file, or - for standard input.")
+    ],
     policy: Annotated[str, typer.Option("--policy", "-p", help="Name or module:Class.")] = "topas",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Parameter of the policy; repeat it for several.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Parameter of the policy; repeat it for several."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: one object for each snapshot.")] = False,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="The input holds one snapshot a line.")] = False,
@@ -33,11 +36,10 @@ def explain(
     A file of one snapshot a line is answered line by line; a bad line is answered with its error, and the exit
     status is then 2.
     """
-    from topas_policies import make_policy
-
     from topas_env._errors import InputError
     from topas_env.cli._options import parse_assignments
     from topas_env.compare import import_plugins
+    from topas_policies import make_policy
 
     import_plugins(plugin or [])
     chosen = make_policy(policy, **parse_assignments(set_ or []))

@@ -7,7 +7,7 @@ import typer
 __all__ = ["POLICIES_EXAMPLE", "WORKLOADS_EXAMPLE", "policies", "workloads"]
 
 POLICIES_EXAMPLE = "topas policies --plugin my_policy.py"
-WORKLOADS_EXAMPLE = "topas workloads --profile qwen2.5-32b-a100-80g-090 --json"
+WORKLOADS_EXAMPLE = "topas workloads --profile qwen2.5-32b-a100-80g-mem0.90 --json"
 
 
 def policies(
@@ -19,10 +19,10 @@ def policies(
     """List the policies: those that ship, those of other installed packages, those of plugins."""
     import msgspec
     from rich.table import Table
-    from topas_policies import policy_info, policy_names
 
     from topas_env.cli._table import console
     from topas_env.compare import import_plugins
+    from topas_policies import policy_info, policy_names
 
     import_plugins(plugin or [])
     found = [policy_info(name) for name in policy_names()]

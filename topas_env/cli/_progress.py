@@ -44,5 +44,7 @@ def run_with_progress(runs: Sequence[RunConfig], path: Path, jobs: int | None) -
         with bar:
             return run_all(runs, path, jobs=jobs, progress=update)
     except KeyboardInterrupt:
-        out.print(f"{finished} of {len(runs)} runs are kept in {path}; the same command goes on from there", soft_wrap=True)
+        out.print(
+            f"{finished} of {len(runs)} runs are kept in {path}; the same command goes on from there", soft_wrap=True
+        )
         raise

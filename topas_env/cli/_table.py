@@ -63,11 +63,11 @@ def point_table(point: PointSummary) -> Group:
     """Returns the table of one operating point, with its heading and its footnote."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("policy", no_wrap=True)
-    for heading in (
+    for column in (
         "mean JCT s", "against best", "p99 JCT s", "against best", "task/s", "batch", "moves", "preempted",
         "retracted", "decision ms",
     ):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True)
     for row in point.rows:
         table.add_row(
             row.policy,

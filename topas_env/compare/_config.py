@@ -33,7 +33,7 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workload: str
     arrival_rate: float | None = None
     num_tasks: int | None = None
-    profile: str = ""
+    profile: str = "qwen2.5-32b-a100-80g"
     overrides: dict[str, Scalar] = {}
     decision_time: float | str | None = None
 
@@ -120,8 +120,7 @@ def _code_key() -> str:
     paths = [
         path
         for path in sorted(_PACKAGE.rglob("*"))
-        if path.suffix in {".py", ".json", ".jsonl"}
-        and path.relative_to(_PACKAGE).parts[0] not in _NOT_PART_OF_A_RUN
+        if path.suffix in {".py", ".json", ".jsonl"} and path.relative_to(_PACKAGE).parts[0] not in _NOT_PART_OF_A_RUN
     ]
     import numba
     import numpy as np

@@ -32,7 +32,7 @@ def run_all(
         KeyboardInterrupt: as it comes; finished runs are in the file.
     """
     keys = [key_of(config) for config in configs]
-    report = progress or (lambda done, total, config: None)
+    report = progress or (lambda _done, _total, _config: None)
     with ResultFile(path) as results:
         found = {key: results.known[key] for key in keys if key in results.known}
         missing = [(key, config) for key, config in zip(keys, configs, strict=True) if key not in found]
@@ -45,9 +45,7 @@ def run_all(
     return [found[key] for key in keys]
 
 
-def _records(
-    runs: Sequence[tuple[str, RunConfig]], jobs: int | None
-) -> Iterator[tuple[str, RunConfig, Record]]:
+def _records(runs: Sequence[tuple[str, RunConfig]], jobs: int | None) -> Iterator[tuple[str, RunConfig, Record]]:
     workers = min(jobs or len(os.sched_getaffinity(0)), len(runs))
     if workers <= 1:
         for key, config in runs:

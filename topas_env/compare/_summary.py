@@ -96,7 +96,7 @@ def _place(summary: PointSummary) -> tuple[bool, str, str, str, float]:
 def policy_label(record: Record) -> str:
     """Returns the policy's name, with its options where it has any."""
     options = record.get("options") or {}
-    return record["policy"] + "".join(f" {key}={value}" for key, value in options.items())
+    return str(record["policy"]) + "".join(f" {key}={value}" for key, value in options.items())
 
 
 def _summary(records: list[Record]) -> PointSummary:
@@ -125,7 +125,7 @@ def _summary(records: list[Record]) -> PointSummary:
         point=msgspec.convert(first["point"], Point),
         profile=str(first.get("profile", "")),
         utilisation=_mean([record for group in common.values() for record in group], "utilisation"),
-        tasks=int(first.get("completed", 0)),
+        tasks=int(first.get("tasks", 0)),
         best_mean=best_mean,
         best_p99=best_tail,
         rows=rows,

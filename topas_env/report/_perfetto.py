@@ -48,7 +48,9 @@ def _events(record: Record, process: int) -> list[Event]:
         for lane in range(max(places, default=-1) + 1):
             tid = thread + lane + 1
             events.append({"ph": "M", "pid": process, "tid": tid, "name": "thread_name", "args": {"name": name}})
-            events.append({"ph": "M", "pid": process, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+            events.append(
+                {"ph": "M", "pid": process, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
+            )
         for row, lane in zip(rows, places, strict=True):
             start, end = spans["start_s"][row], spans["end_s"][row]
             events.append(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -16,7 +17,7 @@ AGENT_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00
 HATCHES = ("", "///", "...", "xx", "\\\\\\")
 _MARKERS = "ovs^Dpv<>hX*"
 _DASHES = ("-", "--", "-.", ":")
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "axes.titlesize": 9.5,
@@ -38,7 +39,7 @@ _SETTINGS = {
 }
 
 
-def line_style(policy: str, policies: Sequence[str]) -> dict[str, object]:
+def line_style(policy: str, policies: Sequence[str]) -> dict[str, Any]:
     """Returns colour, marker and dashes of a policy; colour is never all that tells two policies apart.
 
     Args:

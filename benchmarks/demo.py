@@ -1,0 +1,45 @@
+"""`make demo`: the policies on a paper workload and on recorded coding-agent sessions, and a report to look at."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from topas_env.cli._progress import run_with_progress
+from topas_env.cli._table import print_points
+from topas_env.compare import BASELINES, Point, RunConfig, grid, summarise
+from topas_env.report import write_report, write_trace
+
+POLICIES = [*BASELINES, "topas"]
+SEEDS = range(5)
+RATES = (0.06, 0.09, 0.12)
+TRACE_RATES = (0.004, 0.008)
+TRACE_TASKS = 43
+
+
+def runs(trace: Path) -> list[RunConfig]:
+    """Returns the runs of the demo; those on the recorded sessions only where they are there."""
+    paper = [Point("dag-4", rate, 100, "qwen2.5-32b-a100-80g") for rate in RATES]
+    found = grid(paper, POLICIES, SEEDS, {})
+    if trace.exists():
+        recorded = [Point(str(trace), rate, TRACE_TASKS, "qwen2.5-7b-a100-80g") for rate in TRACE_RATES]
+        found += grid(recorded, POLICIES, SEEDS, {})
+    else:
+        print(f"{trace} is not there: the paper workload only (give another with TRACE=PATH)", file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    """Makes the runs, prints the tables, and writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--trace", type=Path, default=Path("../shared/data/claude-code"))
+    arguments = parser.parse_args()
+    records = run_with_progress(runs(arguments.trace), arguments.out / "demo.jsonl", None)
+    print_points(summarise(records))
+    write_report(records, arguments.out / "report.html")
+    write_trace(records, arguments.out / "trace.json")
+    print(f"Look at {arguments.out / 'report.html'}; {arguments.out / 'trace.json'} opens at ui.perfetto.dev")
+
+
+if __name__ == "__main__":
+    main()
