@@ -12,7 +12,7 @@ from topas_env.report import write_report, write_trace
 POLICIES = [*BASELINES, "topas"]
 SEEDS = range(5)
 RATES = (0.06, 0.09, 0.12)
-TRACE_RATES = (0.004, 0.008)
+TRACE_RATES = (0.008, 0.0125)
 TRACE_TASKS = 43
 
 

@@ -80,7 +80,7 @@ def test_names_from_files_are_escaped(records: list[dict[str, Any]]) -> None:
 def test_it_is_written_where_asked_or_refused(records: list[dict[str, Any]], tmp_path: Path) -> None:
     write_report(records, tmp_path / "new" / "r.html")
     assert (tmp_path / "new" / "r.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(InputError, match="r.html"):
+    with pytest.raises(InputError, match=r"r\.html"):
         write_report(records, tmp_path / "new" / "r.html" / "x.html")
 
 

@@ -11,7 +11,7 @@ from topas_env._errors import InputError
 from topas_env.compare import BASELINES, Interval, PointSummary, Record, policy_label, summarise
 from topas_env.report._curves import distribution, jct_against_rate
 from topas_env.report._headline import headline, representative
-from topas_env.report._timelines import run_picture, window
+from topas_env.report._timelines import busiest, merge_others, run_picture, window
 
 __all__ = ["render", "write_report"]
 
@@ -85,7 +85,8 @@ def _runs(records: Sequence[Record], shown: PointSummary) -> list[str]:
     if not chosen:
         return []
     part = window([timelines[policy] for policy in chosen])
-    return [run_picture(timelines[policy], policy, part) for policy in chosen]
+    agents = busiest([timelines[policy] for policy in chosen])
+    return [run_picture(merge_others(timelines[policy], agents), policy, part) for policy in chosen]
 
 
 def _number(value: float, digits: int = 3) -> str:

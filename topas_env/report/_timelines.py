@@ -11,11 +11,12 @@ from matplotlib.patches import Patch
 
 from topas_env.report._style import AGENT_COLOURS, HATCHES, figure, svg_text
 
-__all__ = ["lanes", "run_picture", "window"]
+__all__ = ["busiest", "lanes", "merge_others", "run_picture", "window"]
 
 Timeline = dict[str, Any]
 _MOST_SPANS = 500
 _MOST_SAMPLES = 500
+_MOST_AGENTS = 10
 
 
 def window(timelines: Sequence[Timeline]) -> tuple[float, float]:
@@ -30,6 +31,34 @@ def window(timelines: Sequence[Timeline]) -> tuple[float, float]:
         if starts.size > _MOST_SPANS:
             end = min(end, float(starts[_MOST_SPANS]))
     return 0.0, end
+
+
+def busiest(timelines: Sequence[Timeline]) -> list[str]:
+    """Returns the agents that get a band of their own: all, or those with the most requests in the first run."""
+    agents = list(timelines[0]["agents"])
+    if len(agents) <= _MOST_AGENTS:
+        return agents
+    counts = np.bincount(np.asarray(timelines[0]["spans"]["agent"], np.int64), minlength=len(agents))
+    chosen = np.sort(np.argsort(-counts, kind="stable")[: _MOST_AGENTS - 1])
+    return [agents[number] for number in chosen]
+
+
+def merge_others(timeline: Timeline, kept: Sequence[str]) -> Timeline:
+    """Returns the timeline with all agents but the kept ones as one, after them."""
+    agents = timeline["agents"]
+    others = [number for number, name in enumerate(agents) if name not in set(kept)]
+    if not others:
+        return timeline
+    place = {number: kept.index(name) if name in set(kept) else len(kept) for number, name in enumerate(agents)}
+    prefix = timeline["memory"]["prefix_tokens"]
+    columns = [prefix[agents.index(name)] for name in kept]
+    columns.append([int(sum(tokens)) for tokens in zip(*(prefix[number] for number in others), strict=True)])
+    return {
+        **timeline,
+        "agents": [*kept, f"{len(others)} others"],
+        "spans": {**timeline["spans"], "agent": [place[number] for number in timeline["spans"]["agent"]]},
+        "memory": {**timeline["memory"], "prefix_tokens": columns},
+    }
 
 
 def lanes(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
