@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numba
 from numba.core import config
 
-__all__ = ["cache_dir", "kernel", "kernels_compiled", "notice_compilation"]
+__all__ = ["cache_dir", "inner", "kernel", "kernels_compiled", "notice_compilation"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HERE = Path(__file__).resolve().parent
@@ -44,19 +44,31 @@ def cache_dir() -> Path:
     return folder
 
 
+def _compile(function: F, **options: bool) -> F:
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_dir())
+    try:
+        compiled: F = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    finally:
+        config.CACHE_DIR = before
+    return compiled
+
+
 def kernel(function: F) -> F:
     """Compiles a function with numba, without the interpreter lock, cached under the hash of all kernel sources.
 
     Numba's own cache looks at the file of a function alone, so a change in a function that it calls from another
     file would go unnoticed. The cache folder is set for this one function; numba's setting is left as it was.
     """
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_dir())
-    try:
-        compiled: F = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    finally:
-        config.CACHE_DIR = before
-    return compiled
+    return _compile(function)
+
+
+def inner(function: F) -> F:
+    """Compiles a function that only kernels call: as `kernel`, without the wrappers that Python would call it by.
+
+    Unpacking a tuple of thirty arrays takes longer to compile than most functions here.
+    """
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def kernels_compiled() -> bool:

@@ -1,0 +1,187 @@
+"""One decision as TOPAS sees it: active agents, and what each set of them would cost and bring (paper, equations 8 to 13)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.estimates import Estimates, reserved
+from topas_env._core.jit import inner
+from topas_env._core.layout import DONE, WAITING, View
+
+__all__ = ["Problem", "aging", "reuse_counts", "state_problem"]
+
+
+ACTIVE = np.dtype(
+    [
+        ("agent", "i4"),  # index in `View.agents`
+        ("n_running", "i4"),
+        ("ready0", "i4"),  # its ready requests are by_agent[ready0 : ready0 + n_ready]
+        ("n_ready", "i4"),
+        ("prefix", "i8"),
+        ("resident", "u1"),
+        ("incoming", "u1"),  # neither resident nor cached
+        ("cheapest", "i8"),  # least d_r of its ready requests, -1 where there is none
+        ("kept", "i8"),  # sum of d_r of its running requests
+        ("reuse", "f8"),  # seconds that keeping the prefix is worth
+        ("redo", "f8"),  # cost of preempting its running requests, seconds
+        ("revoke", "f8"),  # credit lost by it, seconds
+    ],
+    align=True,
+)
+
+RUNNING_INFO = np.dtype([("agent", "i4"), ("group", "i4")], align=True)  # group: -1 if its task has no ready request
+
+LIMITS = np.dtype(
+    [
+        ("resident_tokens", "i8"),  # of all resident prefixes, idle ones too
+        ("budget", "i8"),
+        ("slots", "i8"),
+        ("most", "i8"),  # K, 0 for no cap
+        ("load", "f8"),
+        ("offload", "f8"),
+    ],
+    align=True,
+)
+
+
+class Problem(NamedTuple):
+    """A decision in terms of its m active agents (those with a ready or running request), in sorted order of names.
+
+    Attributes:
+        limits: LIMITS (1,).
+        active: ACTIVE (m,).
+        ready: READY_INFO (n_ready,).
+        running: RUNNING_INFO (n_running,).
+        by_agent: int32 (n_ready,), positions in `ready` grouped by agent.
+        groups: GROUP (n_tasks,), as in `Estimates`.
+        full: float64 (rows, outcomes), as in `Estimates`.
+        after: float64 (rows, outcomes), as in `Estimates`.
+    """
+
+    limits: NDArray[Any]
+    active: NDArray[Any]
+    ready: NDArray[Any]
+    running: NDArray[Any]
+    by_agent: NDArray[np.int32]
+    groups: NDArray[Any]
+    full: NDArray[np.float64]
+    after: NDArray[np.float64]
+
+
+@inner
+def aging(v: View, task: int, rho: float) -> float:
+    """Returns g of a task (paper, equation 12)."""
+    age = v.head[0].time - v.tasks[task].arrival
+    return float(1.0 + rho * np.log(1.0 + age / v.head[0].age_scale))
+
+
+@inner
+def reuse_counts(v: View) -> NDArray[np.int64]:
+    """Returns n_a of every agent: waiting stages whose only unfinished predecessor has a running request."""
+    counts = np.zeros(v.agents.shape[0], np.int64)
+    for k in range(v.head[0].n_running):
+        r = v.requests[v.running[k]]
+        stage = v.stages[r.stage]
+        for e in range(stage.succ0, stage.succ0 + stage.n_succ):
+            s = v.succs[e]
+            if v.task_stages[r.task, s].status != WAITING:
+                continue
+            target = v.stages[v.workflows[stage.workflow].stage0 + s]
+            unfinished = 0
+            for p in range(target.pred0, target.pred0 + target.n_pred):
+                if v.task_stages[r.task, v.preds[p]].status != DONE:
+                    unfinished += 1
+            if unfinished == 1:
+                counts[target.agent] += 1
+    return counts
+
+
+@inner
+def _places(v: View, ready: NDArray[Any]) -> None:
+    """Writes each ready request's place in the order of task arrival, ready time and id."""
+    n = v.head[0].n_ready
+    order = np.empty(n, np.int32)
+    for i in range(n):
+        r = v.requests[v.ready[i]]
+        arrival = v.tasks[r.task].arrival
+        j = i
+        while j > 0:
+            q = v.requests[v.ready[order[j - 1]]]
+            other = v.tasks[q.task].arrival
+            if other < arrival:
+                break
+            if other == arrival and (q.ready < r.ready or (q.ready == r.ready and q.rank < r.rank)):
+                break
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+    for j in range(n):
+        ready[order[j]].place = j
+
+
+@inner
+def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[np.int64]) -> Problem:
+    """Gathers one decision: `counts` is `reuse_counts(v)`, `e` is `estimate(v, params)`, which is left as it is."""
+    h = v.head[0]
+    p = params[0]
+    n_agents = v.agents.shape[0]
+    local = np.full(n_agents, -1, np.int32)
+    for k in range(h.n_running):
+        local[v.requests[v.running[k]].agent] = 0
+    for i in range(h.n_ready):
+        local[v.requests[v.ready[i]].agent] = 0
+    limits = np.zeros(1, LIMITS)
+    limits[0].budget = h.budget
+    limits[0].slots = h.max_running
+    limits[0].most = p.max_changes
+    limits[0].load = h.load_token
+    limits[0].offload = h.offload_token
+    active = np.zeros(n_agents, ACTIVE)
+    m = 0
+    for a in range(n_agents):
+        x = v.agents[a]
+        if x.resident:
+            limits[0].resident_tokens += x.prefix
+        if local[a] == 0:
+            local[a] = m
+            active[m].agent = a
+            active[m].prefix = x.prefix
+            active[m].resident = x.resident
+            active[m].incoming = 1 if x.resident == 0 and x.cached == 0 else 0
+            active[m].cheapest = -1
+            active[m].reuse = p.beta * counts[a] * h.load_token * x.prefix
+            m += 1
+    groups = np.full(v.tasks.shape[0], -1, np.int32)
+    for g in range(e.groups.shape[0]):
+        groups[e.groups[g].task] = g
+    running = np.zeros(h.n_running, RUNNING_INFO)
+    for k in range(h.n_running):
+        row = v.running[k]
+        r = v.requests[row]
+        running[k].agent = local[r.agent]
+        running[k].group = groups[r.task]
+        mine = active[local[r.agent]]
+        mine.kept += reserved(v, row)
+        mine.n_running += 1
+        mine.redo += h.rebuild_token * r.generated
+        mine.revoke += r.credit
+    ready = e.ready.copy()
+    _places(v, ready)
+    for i in range(h.n_ready):
+        r = v.requests[v.ready[i]]
+        ready[i].agent = local[r.agent]
+        ready[i].weight = aging(v, r.task, p.rho)
+        mine = active[local[r.agent]]
+        mine.n_ready += 1
+        if mine.cheapest < 0 or ready[i].reserve < mine.cheapest:
+            mine.cheapest = ready[i].reserve
+    for x in range(1, m):
+        active[x].ready0 = active[x - 1].ready0 + active[x - 1].n_ready
+    by_agent = np.empty(h.n_ready, np.int32)
+    fill = np.zeros(m, np.int32)
+    for i in range(h.n_ready):
+        x = ready[i].agent
+        by_agent[active[x].ready0 + fill[x]] = i
+        fill[x] += 1
+    return Problem(limits, active[:m], ready, running, by_agent, e.groups, e.full, e.after)
