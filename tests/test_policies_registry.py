@@ -65,9 +65,9 @@ def test_info_lists_parameters_with_defaults() -> None:
     assert policy_info("gated-lpm").parameters == {"gate": 4}
     topas = policy_info("topas").parameters
     assert (topas["beta"], topas["rho"], topas["max_enumerated"], topas["max_changes"]) == (1.0, 0.5, 6, 0)
-    assert set(policy_info("topas-reuse").parameters) == set(topas) - {"rho"}
-    assert set(policy_info("topas-aging").parameters) == set(topas) - {"beta"}
-    assert set(policy_info("topas-base").parameters) == set(topas) - {"beta", "rho"}
+    assert set(policy_info("topas-reuse").parameters) == set(topas) - {"rho", "estimates"}
+    assert set(policy_info("topas-aging").parameters) == set(topas) - {"beta", "estimates"}
+    assert set(policy_info("topas-base").parameters) == set(topas) - {"beta", "rho", "estimates"}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,7 @@ def test_info_lists_parameters_with_defaults() -> None:
         ("topas", {"K": 1.5}, ["max_changes", "1.5"]),
         ("topas", {"M": 60}, ["max_enumerated", "60"]),
         ("topas", {"M": True}, ["max_enumerated", "True"]),
+        ("topas", {"estimates": "mean"}, ["estimates", "'mean'", "point"]),
         ("topas", {"scenarios": 0}, ["scenarios", "0"]),
         ("topas", {"M": 2, "max_enumerated": 3}, ["M", "2", "3"]),
         ("gated-lpm", {"gate": 0}, ["gate", "0"]),

@@ -188,3 +188,20 @@ def test_policy_gives_its_parameters_to_the_search(name: str) -> None:
         choice = packed.room()
         compiled_decide(packed.v, code, params, choice)
         assert packed.decision(choice) == decision
+
+
+def test_point_estimates_are_the_means_of_the_totals() -> None:
+    policy = make_policy("topas", estimates="point")
+    assert policy.compiled() is None
+    differ = 0
+    for seed in range(50000, 50200):
+        data = random_snapshot(seed)
+        for entry in data["service"]:
+            totals = entry.get("stage_totals_s")
+            if totals:
+                entry["stage_totals_s"] = [sum(totals) / len(totals)]
+        chosen = decide(data).chosen
+        decision = policy.decide(Snapshot.from_dict(random_snapshot(seed)))
+        assert (decision.prefixes, decision.requests) == ((chosen.prefixes, chosen.requests) if chosen else ((), ()))
+        differ += decision != make_policy("topas").decide(Snapshot.from_dict(random_snapshot(seed)))
+    assert differ > 5

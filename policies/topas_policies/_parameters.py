@@ -5,7 +5,7 @@ from typing import Any
 
 from topas_env._errors import InputError
 
-__all__ = ["count", "weight"]
+__all__ = ["count", "one_of", "weight"]
 
 
 def count(name: str, value: Any, *, least: int, most: int | None = None) -> int:
@@ -31,3 +31,14 @@ def weight(name: str, value: Any) -> float:
     if not number or not math.isfinite(value) or value < 0:
         raise InputError(f"parameter {name}: {value!r} is not a finite number of at least 0")
     return float(value)
+
+
+def one_of(name: str, value: Any, words: tuple[str, ...]) -> str:
+    """Returns one of several words.
+
+    Raises:
+        InputError: It is none of them.
+    """
+    if value not in words:
+        raise InputError(f"parameter {name}: {value!r} is not one of {', '.join(words)}")
+    return str(value)
