@@ -4,8 +4,8 @@ How a recording is read:
 
 * An agent is a model with the tokens of its tools and system prompt, which are its static prefix.
 * A subagent's `t` is when it ended: in all recorded ones `t - duration_ms` lies within 0.8 s after the end of a
-  call of the main session, and several subagents of one call start together. So a subagent starts after the last main call
-  that was sent before `t - duration_ms`, and the first main call sent after `t` waits for it.
+  call of the main session, and several subagents of one call start together. So a subagent starts after the last
+  main call that was sent before `t - duration_ms`, and the first main call sent after `t` waits for it.
 * The main session is cut into stages where subagents start or are waited for, and where its model changes; main calls
   in between go on beside a subagent, as they did.
 * `tool_s` is the recorded wait from the end of a call to the next one of its stage: tools and people thinking. The wait

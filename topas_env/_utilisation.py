@@ -83,7 +83,8 @@ def check_fits(workload: Workload, profile: EngineProfile) -> None:
     where = f"{path} (task {workload.task_ids[task]!r}, stage {stage.name!r})"
     many = int((need > profile.kv_budget_tokens).sum())
     raise InputError(
-        f"workload {workload.name}: {where} needs {int(need[worst])} tokens, more than kv_budget_tokens {profile.kv_budget_tokens} of profile {profile.name}; "
+        f"workload {workload.name}: {where} needs {int(need[worst])} tokens, "
+        f"more than kv_budget_tokens {profile.kv_budget_tokens} of profile {profile.name}; "
         f"{many} of {len(calls)} requests can never fit"
     )
 

@@ -88,12 +88,14 @@ class WorkloadSpec(ABC):
 
     Attributes:
         name: Name of the workload.
+        about: One sentence for tables.
         workflows: Its workflows; the same in every draw.
         arrival_rate: Rate that is used when none is asked for, tasks per second; None where arrivals are recorded.
         num_tasks: Number of tasks when none is asked for.
     """
 
     name: str
+    about: str
     workflows: tuple[Workflow, ...]
     arrival_rate: float | None
     num_tasks: int
@@ -118,6 +120,7 @@ class GeneratedSpec(WorkloadSpec):
     def __init__(self, source: WorkloadPlan) -> None:
         self._plan = source
         self.name = source.name
+        self.about = source.about
         self.workflows = (source.workflow,)
         self.arrival_rate = source.arrival_rate
         self.num_tasks = source.num_tasks
@@ -140,6 +143,7 @@ class RecordedSpec(WorkloadSpec):
     def __init__(self, recorded: Workload) -> None:
         self._recorded = recorded
         self.name = recorded.name
+        self.about = f"{recorded.num_tasks} tasks with {recorded.num_requests} requests from a file"
         self.workflows = recorded.workflows
         self.arrival_rate = recorded.arrival_rate
         self.num_tasks = recorded.num_tasks
