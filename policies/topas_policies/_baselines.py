@@ -16,7 +16,7 @@ from topas_env._core.codes import CODES
 from topas_env._snapshot import RequestState
 from topas_policies._lookup import Lookup
 from topas_policies._parameters import count
-from topas_policies._paths import remaining_paths
+from topas_policies._paths import remaining_path_s
 from topas_policies._policy import Policy
 
 __all__ = ["FCFS", "LAS", "LPM", "SPF", "SRPT", "GatedLPM", "ParrotFCFS", "QueuePolicy"]
@@ -153,7 +153,7 @@ class SRPT(QueuePolicy):
 
     def order(self, lookup: Lookup) -> list[RequestState]:
         """Returns the ready requests, those of the task nearest to its end first."""
-        left = remaining_paths(lookup.snapshot)
+        left = remaining_path_s(lookup.snapshot)
         return sorted(lookup.ready, key=lambda request: (left[request.task], first_come(request)))
 
 
