@@ -1,0 +1,55 @@
+"""A decision together with the score's summands of what it admits (the credits of SCHEDULER.md section 4)."""
+
+from typing import Any, NamedTuple
+
+from topas_env import Decision, Snapshot, check_decision
+
+__all__ = ["Answer", "decide_compiled", "with_credits"]
+
+
+class Answer(NamedTuple):
+    """What a policy decided.
+
+    Attributes:
+        decision: The decision.
+        credits_s: For each admitted request its own summand of the score.
+    """
+
+    decision: Decision
+    credits_s: dict[str, float]
+
+
+def decide_compiled(compiled: tuple[int, Any], snapshot: Snapshot) -> Answer:
+    """Decides with a policy's kernel: the snapshot is packed once for decision and credits."""
+    from topas_env._core.decide import decide, score
+    from topas_env._pack import pack
+
+    code, params = compiled
+    packed = pack(snapshot)
+    choice = packed.room()
+    decide(packed.v, code, params, choice)
+    score(packed.v, params, choice)
+    decision = packed.decision(choice)
+    check_decision(snapshot, decision)
+    return Answer(decision, _credits(packed, choice))
+
+
+def with_credits(snapshot: Snapshot, decision: Decision) -> Answer:
+    """Adds the credits to a policy's decision, with the default parameters of the score."""
+    running = {request.id for request in snapshot.requests if request.status == "running"}
+    if running.issuperset(decision.requests):
+        return Answer(decision, {})
+    from topas_env._core.choice import default_params
+    from topas_env._core.decide import score
+    from topas_env._pack import pack
+
+    packed = pack(snapshot)
+    choice = packed.choice(decision)
+    score(packed.v, default_params(), choice)
+    return Answer(decision, _credits(packed, choice))
+
+
+def _credits(packed: Any, choice: Any) -> dict[str, float]:
+    kept, admitted = int(choice.info[0]["n_kept"]), int(choice.info[0]["n_admitted"])
+    rows = choice.rows[kept : kept + admitted].tolist()
+    return {packed.request_ids[row]: value for row, value in zip(rows, choice.credits[kept : kept + admitted].tolist())}

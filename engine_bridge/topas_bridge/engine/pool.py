@@ -1,0 +1,51 @@
+"""The KV pool: how much there is, and whether the next decode step fits."""
+
+from typing import Any, NamedTuple
+
+__all__ = ["Pool", "decode_fits", "read_pool"]
+
+
+class Pool(NamedTuple):
+    """Tokens of the KV pool.
+
+    Attributes:
+        total: All of it.
+        available: Free.
+        evictable: In the radix cache and not locked.
+        protected: In the radix cache and locked.
+    """
+
+    total: int
+    available: int
+    evictable: int
+    protected: int
+
+
+def read_pool(scheduler: Any) -> Pool:
+    """Returns the pool's sizes."""
+    tree = scheduler.tree_cache
+    return Pool(
+        int(scheduler.max_total_num_tokens),
+        int(scheduler.token_to_kv_pool_allocator.available_size()),
+        _size(tree, "full_evictable_size", "evictable_size"),
+        _size(tree, "full_protected_size", "protected_size"),
+    )
+
+
+def decode_fits(scheduler: Any, batch: Any) -> bool:
+    """Tells whether the next decode step finds its memory, counting what can be evicted."""
+    needed = int(batch.new_tokens_required_next_decode())
+    free = int(scheduler.token_to_kv_pool_allocator.available_size())
+    return needed <= free or needed <= free + _size(scheduler.tree_cache, "full_evictable_size", "evictable_size")
+
+
+def _size(tree: Any, *names: str) -> int:
+    """Returns the first size that the tree tells as a number (some versions answer a tuple)."""
+    for name in names:
+        method = getattr(tree, name, None)
+        value = method() if callable(method) else None
+        if isinstance(value, tuple):
+            value = value[0]
+        if value is not None:
+            return int(value)
+    return 0

@@ -1,0 +1,1 @@
+"""What the engine tests, `topas calibrate` and the documented examples need to run a real SGLang without a GPU."""
