@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from topas_env._core.jit import inner
 from topas_env._core.layout import DONE, READY, RUNNING, WAITING, View
 
-__all__ = ["Estimates", "call_estimate", "estimate", "refresh", "reserved"]
+__all__ = ["GROUP", "READY_INFO", "Estimates", "call_estimate", "estimate", "refresh", "reserved"]
 
 NOISE = 1e-9  # a marginal below this share of the path is zero
 

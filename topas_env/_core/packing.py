@@ -91,7 +91,8 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
     s = pool.count[0]
     start = pool.count[1]
     pool.count[0] += 1
-    pool.member[s, :] = member
+    for a in range(m):
+        pool.member[s, a] = member[a]
     mine = pool.sets[s]
     mine.start = start
     mine.n_picks = 0

@@ -148,7 +148,8 @@ def search(p: Problem, most: int) -> Pool:
     slots = np.full(2 * sets + 1, -1, np.int32)
     _evaluate(p, pool, keys, slots, start)
     _repair(p, pool, keys, slots, start)
-    member[:] = start
+    for a in range(m):
+        member[a] = start[a]
     _grow(p, pool, keys, slots, member)
     _repair(p, pool, keys, slots, member)
     return pool

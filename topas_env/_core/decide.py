@@ -1,0 +1,92 @@
+"""Any compiled policy by its code, and the score of any given state."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.baselines import baseline
+from topas_env._core.choice import Choice
+from topas_env._core.codes import CODES
+from topas_env._core.estimates import estimate, refresh
+from topas_env._core.jit import inner, kernel
+from topas_env._core.layout import View
+from topas_env._core.problem import Problem, reuse_counts, state_problem
+from topas_env._core.search import topas
+
+__all__ = ["decide", "score", "score_state"]
+
+_TOPAS = CODES["topas"]
+
+
+@kernel
+def decide(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
+    """Writes the decision of the compiled policy `code`; baselines leave the terms as they are."""
+    if code < _TOPAS:
+        baseline(v, code, params, out)
+    else:
+        topas(v, params, out)
+
+
+@inner
+def score_state(v: View, p: Problem, beta: float, counts: NDArray[np.int64], out: Choice) -> None:
+    """Fills terms and credits of the state that `out` names, whose prefixes may be idle (SCHEDULER.md section 4)."""
+    h = v.head[0]
+    info = out.info[0]
+    incoming = 0
+    outgoing = 0
+    info.reuse = 0.0
+    for a in range(v.agents.shape[0]):
+        x = v.agents[a]
+        if out.prefixes[a]:
+            info.reuse += beta * counts[a] * h.load_token * x.prefix
+            if not x.resident and not x.cached:
+                incoming += x.prefix
+        elif x.resident:
+            outgoing += x.prefix
+    info.redo = 0.0
+    info.revoke = 0.0
+    at = 0
+    for k in range(h.n_running):
+        row = v.running[k]
+        if at < info.n_kept and out.rows[at] == row:
+            at += 1
+        else:
+            r = v.requests[row]
+            info.redo += h.rebuild_token * r.generated
+            info.revoke += r.credit
+    position = np.full(v.requests.shape[0], -1, np.int32)
+    for i in range(h.n_ready):
+        position[v.ready[i]] = i
+    n = p.ready.shape[0]
+    picked = np.zeros(n, np.uint8)
+    marginal = np.empty(n)
+    for i in range(n):
+        marginal[i] = p.ready[i].marginal
+    waits = np.zeros(p.groups.shape[0], np.uint8)
+    n_waits = 0
+    info.admit = 0.0
+    for k in range(info.n_kept, info.n_kept + info.n_admitted):
+        i = position[out.rows[k]]
+        r = p.ready[i]
+        agent = v.agents[v.requests[out.rows[k]].agent]
+        out.credits[k] = r.weight * marginal[i]
+        info.admit += out.credits[k]
+        if not agent.resident and not agent.cached and not waits[r.group]:
+            waits[r.group] = 1
+            n_waits += 1
+        picked[i] = 1
+        if p.groups[r.group].first != p.groups[r.group].last:
+            refresh(p.ready, p.groups[r.group], p.full, p.after, picked, marginal)
+    info.move = (h.offload_token * outgoing + h.load_token * incoming) * n_waits
+    info.total = info.admit - info.move - info.redo - info.revoke + info.reuse
+
+
+@kernel
+def score(v: View, params: NDArray[Any], out: Choice) -> None:
+    """Fills terms and credits of the state that `out` names by its prefixes, rows and counts.
+
+    The admitted rows must be ready ones, once each, in order of admission.
+    """
+    counts = reuse_counts(v)
+    score_state(v, state_problem(v, params, estimate(v, params), counts), params[0].beta, counts, out)
