@@ -11,12 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topas_env import InputError, load_profile, load_workload
+from topas_env._core.trace import Trace
 from topas_env._import import import_workload
 from topas_env._utilisation import call_prefixes, check_fits, utilisation
 from topas_env._workload import Workload
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the recorded traces (../shared/data) are not here")
+
+
+def same(a: Trace, b: Trace) -> bool:
+    """Tells whether two traces have the same bytes."""
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(a, b, strict=True))
 
 
 def call(t: float, prompt: int, out: int, blocks: int, api_time: float | None = 1.0, **extra: Any) -> dict[str, Any]:
@@ -181,7 +187,7 @@ def test_imported_sessions_survive_a_workload_file(tmp_path: Path) -> None:
     workload = import_workload(save(tmp_path / "s.json", SESSION))
     workload.to_file(tmp_path / "w.json")
     read = load_workload(tmp_path / "w.json")
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(read.trace, workload.trace, strict=True))
+    assert same(read.trace, workload.trace)
     assert read.workflows == workload.workflows
 
 
@@ -286,6 +292,33 @@ def test_mangled_imports_give_one_line_or_a_workload(tmp_path: Path, data: st.Da
     assert (workload.trace.calls["suffix"] >= 0).all()
     for workflow in workload.workflows:
         workflow.validate()
+
+
+def replaced(value: Any, other: Any) -> list[Any]:
+    """Returns copies of a value with one part of it, or the whole, replaced."""
+    if isinstance(value, dict):
+        return [other, *(value | {key: part} for key, old in value.items() for part in replaced(old, other))]
+    if isinstance(value, list):
+        parts = ((k, part) for k, old in enumerate(value) for part in replaced(old, other))
+        return [other, *([*value[:k], part, *value[k + 1 :]] for k, part in parts)]
+    return [other]
+
+
+@pytest.mark.parametrize("value", [None, -1, 1.5, 1e300, 2**62, 2**70, "x", [], {}, True, [[]]])
+def test_any_value_replaced_gives_one_line_or_a_workload(tmp_path: Path, value: Any) -> None:
+    refused = 0
+    for session in replaced(SESSION, value):
+        file = save(tmp_path / "s.json", session)
+        try:
+            workload = import_workload(file)
+        except InputError as error:
+            refused += 1
+            assert str(error).startswith(str(file))
+            assert "\n" not in str(error)
+            continue
+        assert np.isfinite(workload.trace.calls["tool"]).all()
+        assert (workload.trace.calls["tool"] >= 0).all()
+    assert refused > 5
 
 
 @needs_data

@@ -15,7 +15,8 @@ POOL = 18_560  # of the default profile
 
 
 def same(a: Trace, b: Trace) -> bool:
-    return all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+    """Tells whether two traces have the same bytes."""
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(a, b, strict=True))
 
 
 def stage_calls(workload: Workload) -> list[np.ndarray]:

@@ -42,6 +42,7 @@ __all__ = ["DEFAULT_RATE", "import_sessions"]
 DEFAULT_RATE = 0.0125  # sessions per second: one each 80 s, about 0.75 of profile qwen2.5-7b-a100-80g
 _MAX_NEW = 32_000
 _JOIN_SLACK_S = 1.0  # main calls are recorded to the second, subagents to the millisecond
+_LONGEST_S = 1e9  # keeps sums of times finite and exact to the microsecond
 _S_PER_OUTPUT_TOKEN = 0.03  # of a session none of whose calls has a duration
 
 
@@ -144,25 +145,31 @@ def _requests(plain: list[Any], prefix: int, path: str) -> tuple[list[_Request],
         at = f"{path}[{k}]"
         if isinstance(entry, dict) and entry.get("type") == "subagent":
             sub = convert(entry, _Subagent, at)
-            check_seconds(sub.t, f"{at}.t")
-            check_seconds(sub.duration_ms, f"{at}.duration_ms")
+            _check_time(sub.t, f"{at}.t")
+            _check_time(sub.duration_ms / 1000, f"{at}.duration_ms")
             check_count(sub.tool_tokens, f"{at}.tool_tokens")
             check_count(sub.system_tokens, f"{at}.system_tokens")
             subagents.append((at, sub))
             continue
         call = convert(entry, _Request, at)
-        check_seconds(call.t, f"{at}.t")
+        _check_time(call.t, f"{at}.t")
         check_count(call.out, f"{at}.out")
         check_count(call.prompt, f"{at}.in")
         if call.prompt < prefix:
             fail(f"{at}.in", f"must be at least tool_tokens + system_tokens {prefix}", call.prompt)
         if call.api_time is not None:
-            check_seconds(call.api_time, f"{at}.api_time")
+            _check_time(call.api_time, f"{at}.api_time")
         calls.append(call)
     if not calls:
         fail(path, "must hold at least one call of the agent itself", [])
     calls.sort(key=lambda call: call.t)
     return calls, subagents
+
+
+def _check_time(seconds: float, path: str) -> None:
+    check_seconds(seconds, path)
+    if seconds > _LONGEST_S:
+        fail(path, f"must be at most {_LONGEST_S:.0e} s", seconds)
 
 
 def _ends(calls: list[_Request]) -> list[float]:
