@@ -60,10 +60,10 @@ class Candidates(NamedTuple):
 
     Attributes:
         count: int64 (1,), how many there are.
-        info: CHOICE (max_candidates,).
-        prefixes: uint8 (max_candidates, n_agents).
-        rows: int32 (max_candidates, capacity of requests).
-        credits: float64 (max_candidates, capacity of requests).
+        info: CHOICE (max_candidates + 1,); the last row of each array is scratch.
+        prefixes: uint8 (max_candidates + 1, n_agents).
+        rows: int32 (max_candidates + 1, capacity of requests).
+        credits: float64 (max_candidates + 1, capacity of requests).
     """
 
     count: NDArray[np.int64]
@@ -88,7 +88,8 @@ def empty_choice(agents: int, requests: int) -> Choice:
 
 
 def empty_candidates(limit: int, agents: int, requests: int) -> Candidates:
-    """Returns room for `limit` candidates."""
+    """Returns room for `limit` candidates, and one more row in which the kernel tries states out."""
+    limit += 1
     return Candidates(
         np.zeros(1, np.int64),
         np.zeros(limit, CHOICE),

@@ -1,0 +1,227 @@
+"""What a learned policy sees: features of the scheduling point and of each candidate state.
+
+None depends on how many agents, tasks or requests there are, and all come from the `View`, so one network serves any
+workload, the environment and the live engine. Times are in units of `age_scale`, sizes in units of the KV budget, counts
+and times through a logarithm that keeps the sign; every value lies in [-LIMIT, LIMIT].
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.choice import Candidates
+from topas_env._core.codes import CODES
+from topas_env._core.estimates import call_estimate, reserved
+from topas_env._core.jit import inner, kernel
+from topas_env._core.layout import View
+
+__all__ = ["CANDIDATE_FEATURES", "GLOBAL_FEATURES", "LIMIT", "features"]
+
+LIMIT = 10.0
+
+GLOBAL_FEATURES = (
+    "running", "ready", "unfinished_tasks", "resident_tokens", "cached_tokens", "reserved_tokens", "free_tokens",
+    "ready_tokens", "free_slots", "mean_task_age", "oldest_task_age", "mean_ready_wait", "mean_ready_depth",
+    "mean_call_s", "load_to_call", "rebuild_to_decode", "prefill_to_decode", "ready_agents",
+)  # fmt: skip
+
+CANDIDATE_FEATURES = (
+    "present", "kept_share", "admitted", "preempted", "admit", "move", "redo", "revoke", "reuse", "total", "behind_best",
+    "prefix_tokens", "request_tokens", "free_tokens", "idle_tokens", "incoming_tokens", "outgoing_tokens", "prefixes",
+    "admitted_share", "batch", "admitted_age", "left_age", "admitted_depth", "last_stages", "admitted_call_s",
+    "left_covered", "left_uncovered", "gain_per_token", "admitted_prefill",
+    *(f"by_{name.replace('-', '_')}" for name in CODES),
+)  # fmt: skip
+
+_BEHIND = CANDIDATE_FEATURES.index("behind_best")
+_N_BASE = CANDIDATE_FEATURES.index("by_fcfs")
+_N_CODES = len(CODES)
+
+
+@inner
+def _squash(x: float) -> float:
+    """Returns a logarithm that keeps the sign, within the limits."""
+    y = np.log1p(abs(x))
+    return min(y, LIMIT) if x >= 0.0 else -min(y, LIMIT)
+
+
+@inner
+def _depth(v: View, row: int) -> float:
+    """Returns how far down its workflow a request's stage is, 0 to 1."""
+    r = v.requests[row]
+    w = v.workflows[v.stages[r.stage].workflow]
+    deepest = 0
+    for s in range(w.stage0, w.stage0 + w.n_stages):
+        deepest = max(deepest, v.stages[s].depth)
+    return v.stages[r.stage].depth / deepest if deepest > 0 else 1.0
+
+
+@inner
+def _overall(v: View, out: NDArray[np.float32]) -> None:
+    h = v.head[0]
+    unit = h.age_scale
+    budget = float(h.budget)
+    resident = 0
+    cached = 0
+    for a in range(v.agents.shape[0]):
+        if v.agents[a].resident:
+            resident += v.agents[a].prefix
+        elif v.agents[a].cached:
+            cached += v.agents[a].prefix
+    running = 0
+    for k in range(h.n_running):
+        running += reserved(v, v.running[k])
+    seen = np.zeros(v.agents.shape[0], np.uint8)
+    demand = 0
+    depth = 0.0
+    wait = 0.0
+    call = 0.0
+    load = 0.0
+    for i in range(h.n_ready):
+        row = v.ready[i]
+        r = v.requests[row]
+        demand += reserved(v, row)
+        depth += _depth(v, row)
+        wait += h.time - r.ready
+        call += call_estimate(v, row)
+        load += v.agents[r.agent].prefix * h.load_token
+        seen[r.agent] = 1
+    age = 0.0
+    oldest = 0.0
+    for i in range(h.n_live):
+        x = h.time - v.tasks[v.live[i]].arrival
+        age += x
+        oldest = max(oldest, x)
+    n = max(h.n_ready, 1)
+    out[0] = _squash(h.n_running)
+    out[1] = _squash(h.n_ready)
+    out[2] = _squash(h.n_live)
+    out[3] = min(resident / budget, LIMIT)
+    out[4] = min(cached / budget, LIMIT)
+    out[5] = min(running / budget, LIMIT)
+    out[6] = max(1.0 - (resident + running) / budget, -LIMIT)
+    out[7] = _squash(demand / budget)
+    out[8] = _squash(h.max_running - h.n_running)
+    out[9] = _squash(age / max(h.n_live, 1) / unit)
+    out[10] = _squash(oldest / unit)
+    out[11] = _squash(wait / n / unit)
+    out[12] = depth / n
+    out[13] = _squash(call / n / unit)
+    out[14] = _squash(load / max(call, 1e-9))
+    out[15] = _squash(h.rebuild_token / h.decode_token)
+    out[16] = _squash(1000.0 * h.prefill_token / h.decode_token)
+    out[17] = _squash(float(np.sum(seen)))
+
+
+@inner
+def _candidate(v: View, c: Candidates, k: int, out: NDArray[np.float32]) -> None:
+    h = v.head[0]
+    unit = h.age_scale
+    budget = float(h.budget)
+    info = c.info[k]
+    prefixes = 0
+    idle = 0
+    incoming = 0
+    outgoing = 0
+    n_prefixes = 0
+    used = np.zeros(v.agents.shape[0], np.uint8)
+    tokens = 0
+    age = 0.0
+    depth = 0.0
+    sinks = 0
+    call = 0.0
+    fill = 0.0
+    fresh = 0
+    total = info.n_kept + info.n_admitted
+    chosen = np.zeros(v.requests.shape[0], np.uint8)
+    for i in range(total):
+        row = c.rows[k, i]
+        r = v.requests[row]
+        used[r.agent] = 1
+        need = reserved(v, row)
+        tokens += need
+        if i >= info.n_kept:
+            chosen[row] = 1
+            fresh += need
+            age += h.time - v.tasks[r.task].arrival
+            depth += _depth(v, row)
+            sinks += 1 if v.stages[r.stage].n_succ == 0 else 0
+            call += call_estimate(v, row)
+            fill += h.prefill_token * (r.suffix - r.cached + r.generated)
+    for a in range(v.agents.shape[0]):
+        x = v.agents[a]
+        if c.prefixes[k, a]:
+            prefixes += x.prefix
+            n_prefixes += 1
+            if not used[a]:
+                idle += x.prefix
+            if not x.resident and not x.cached:
+                incoming += x.prefix
+        elif x.resident:
+            outgoing += x.prefix
+    covered = 0
+    uncovered = 0
+    left_age = 0.0
+    for i in range(h.n_ready):
+        row = v.ready[i]
+        if not chosen[row]:
+            r = v.requests[row]
+            left_age = max(left_age, h.time - v.tasks[r.task].arrival)
+            if c.prefixes[k, r.agent]:
+                covered += 1
+            else:
+                uncovered += 1
+    n = max(info.n_admitted, 1)
+    out[0] = 1.0
+    out[1] = info.n_kept / max(h.n_running, 1)
+    out[2] = _squash(info.n_admitted)
+    out[3] = _squash(info.n_preempted)
+    out[4] = _squash(info.admit / unit)
+    out[5] = _squash(info.move / unit)
+    out[6] = _squash(info.redo / unit)
+    out[7] = _squash(info.revoke / unit)
+    out[8] = _squash(info.reuse / unit)
+    out[9] = _squash(info.total / unit)
+    out[11] = min(prefixes / budget, LIMIT)
+    out[12] = min(tokens / budget, LIMIT)
+    out[13] = max(1.0 - (prefixes + tokens) / budget, -LIMIT)
+    out[14] = min(idle / budget, LIMIT)
+    out[15] = min(incoming / budget, LIMIT)
+    out[16] = min(outgoing / budget, LIMIT)
+    out[17] = _squash(n_prefixes)
+    out[18] = info.n_admitted / max(h.n_ready, 1)
+    out[19] = _squash(total)
+    out[20] = _squash(age / n / unit)
+    out[21] = _squash(left_age / unit)
+    out[22] = depth / n
+    out[23] = _squash(sinks)
+    out[24] = _squash(call / n / unit)
+    out[25] = _squash(covered)
+    out[26] = _squash(uncovered)
+    out[27] = _squash(info.admit / unit / max(fresh / budget, 1e-3))
+    out[28] = _squash(fill / unit)
+    for b in range(_N_CODES):
+        out[_N_BASE + b] = (info.origin >> b) & 1
+
+
+@kernel
+def features(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
+    """Writes the features of the point and of its candidates.
+
+    Args:
+        v: The scheduling point.
+        c: Its candidates, as `candidates` fills them.
+        overall: float32 (len(GLOBAL_FEATURES),), written.
+        rows: float32 (n, len(CANDIDATE_FEATURES)) with n at least the number of candidates, written; rows without a
+            candidate are zero.
+    """
+    _overall(v, overall)
+    best = -np.inf
+    for k in range(c.count[0]):
+        best = max(best, c.info[k].total)
+    for k in range(rows.shape[0]):
+        if k < c.count[0]:
+            _candidate(v, c, k, rows[k])
+            rows[k, _BEHIND] = _squash((c.info[k].total - best) / v.head[0].age_scale)
+        else:
+            for x in range(rows.shape[1]):
+                rows[k, x] = 0.0
