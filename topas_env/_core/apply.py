@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
+
 from topas_env._core.choice import Choice
 from topas_env._core.decode import pass_time
 from topas_env._core.engine import sample
 from topas_env._core.estimates import reserved
-from topas_env._core.jit import kernel
+from topas_env._core.jit import inner, kernel
 from topas_env._core.layout import RUNNING
 from topas_env._core.lifecycle import next_event
 from topas_env._core.memory import drop_leaf, drop_prefix, log, make_room, unadmit
@@ -15,13 +17,13 @@ from topas_env._core.world import LOG_ADMIT, LOG_LOAD, LOG_RELEASE, LOG_RESIDENT
 __all__ = ["apply"]
 
 
-@kernel
+@inner
 def _release(w: World, agent: int) -> None:
     """Takes a prefix out of the resident ones: a whole one stays cached where eviction is lazy."""
     c = w.clock[0]
     shown = w.v.agents[agent]
     state = w.agents[agent]
-    log(w, LOG_RELEASE, agent, -1, shown.prefix)
+    log(w.clock, w.log, LOG_RELEASE, agent, -1, shown.prefix)
     whole = state.left == 0 and state.ready_at <= c.time
     if whole and not w.physics[0].eager:
         shown.resident = 0
@@ -32,7 +34,7 @@ def _release(w: World, agent: int) -> None:
         drop_prefix(w, agent)
 
 
-@kernel
+@inner
 def _enter(w: World, agent: int) -> bool:
     """Makes a prefix resident; returns True where it has to be loaded or computed. Loads are booked later."""
     c = w.clock[0]
@@ -40,7 +42,7 @@ def _enter(w: World, agent: int) -> bool:
     state = w.agents[agent]
     shown.resident = 1
     state.touched = c.time
-    log(w, LOG_RESIDENT, agent, -1, shown.prefix)
+    log(w.clock, w.log, LOG_RESIDENT, agent, -1, shown.prefix)
     if shown.cached:
         shown.cached = 0
         c.n_cached -= 1
@@ -57,7 +59,7 @@ def _enter(w: World, agent: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def _load(w: World, agent: int) -> None:
     """Books the load of a prefix on the transfer channel, behind what is booked already."""
     c = w.clock[0]
@@ -67,10 +69,10 @@ def _load(w: World, agent: int) -> None:
         state.ready_at = max(c.channel_free, c.time) + w.physics[0].load_token * tokens
         c.channel_free = state.ready_at
         c.loads += 1
-        log(w, LOG_LOAD, agent, -1, tokens)
+        log(w.clock, w.log, LOG_LOAD, agent, -1, tokens)
 
 
-@kernel
+@inner
 def _admit(w: World, row: int, credit: float) -> None:
     """Admits a ready request; the caller takes it out of the ready list."""
     c = w.clock[0]
@@ -83,7 +85,7 @@ def _admit(w: World, row: int, credit: float) -> None:
     r.credit = credit
     v.task_stages[r.task, r.pos].status = RUNNING
     if w.stages[r.task, r.pos].leaf > 0:
-        drop_leaf(w, r.task, r.pos)
+        drop_leaf(w, np.int64(r.task), np.int64(r.pos))
     c.used += r.suffix + r.generated
     s.phase = PREFILL
     s.work = r.suffix - r.cached
@@ -104,10 +106,10 @@ def _admit(w: World, row: int, credit: float) -> None:
         result.admitted = c.time
     result.readmitted = c.time
     result.cached = r.cached
-    log(w, LOG_ADMIT, r.agent, s.call, r.generated)
+    log(w.clock, w.log, LOG_ADMIT, r.agent, s.call, r.generated)
 
 
-@kernel
+@inner
 def _compact_ready(w: World) -> None:
     """Removes admitted requests from the ready list."""
     h = w.v.head[0]
@@ -120,7 +122,7 @@ def _compact_ready(w: World) -> None:
     h.n_ready = j
 
 
-@kernel
+@inner
 def _force(w: World) -> int:
     """Admits the oldest ready request, with the other prefixes released where they leave no room for it.
 
@@ -129,22 +131,23 @@ def _force(w: World) -> int:
     """
     c = w.clock[0]
     v = w.v
-    row = v.ready[0]
+    row = np.int64(v.ready[0])
     r = v.requests[row]
+    agent = np.int64(r.agent)
     total = reserved(v, row)
     for a in range(len(v.agents)):
-        if v.agents[a].resident or a == r.agent:
+        if v.agents[a].resident or a == agent:
             total += v.agents[a].prefix
     incoming = 0
     for a in range(len(v.agents)):
-        if v.agents[a].resident and a != r.agent and total > v.head[0].budget:
+        if v.agents[a].resident and a != agent and total > v.head[0].budget:
             _release(w, a)
-    if not v.agents[r.agent].resident and _enter(w, r.agent):
+    if not v.agents[agent].resident and _enter(w, agent):
         incoming = 1
     _admit(w, row, 0.0)
     _compact_ready(w)
     make_room(w, 0)
-    _load(w, r.agent)
+    _load(w, agent)
     c.forced += 1
     return incoming
 
@@ -163,7 +166,7 @@ def apply(w: World, choice: Choice) -> None:
     stall = w.physics[0].decision
     if stall > 0.0:
         if n_running > 0:
-            pass_time(w, stall)
+            pass_time(w.clock, w.v.head, stall)
         else:
             c.time += stall
     for i in range(h.n_running):
@@ -172,12 +175,12 @@ def apply(w: World, choice: Choice) -> None:
         w.requests[choice.rows[i]].take_work = 1
     h.n_running = 0
     for i in range(n_running):
-        row = v.running[i]
+        row = np.int64(v.running[i])
         if w.requests[row].take_work:
             v.running[h.n_running] = row
             h.n_running += 1
         else:
-            unadmit(w, row, False)
+            unadmit(w, row, 0)
     incoming = 0
     outgoing = 0
     for a in range(len(v.agents)):
@@ -189,16 +192,16 @@ def apply(w: World, choice: Choice) -> None:
             incoming += 1
     admitted = info.n_admitted
     for i in range(info.n_kept, info.n_kept + admitted):
-        _admit(w, choice.rows[i], choice.credits[i])
+        _admit(w, np.int64(choice.rows[i]), choice.credits[i])
     if admitted > 0:
         _compact_ready(w)
     while make_room(w, 0) == 1:
         pass
     for i in range(info.n_kept, info.n_kept + admitted):
-        _load(w, v.requests[choice.rows[i]].agent)
+        _load(w, np.int64(v.requests[choice.rows[i]].agent))
     for a in range(len(v.agents)):
         _load(w, a)
-    if h.n_running == 0 and h.n_ready > 0 and next_event(w) == math.inf:
+    if h.n_running == 0 and h.n_ready > 0 and next_event(w.clock, w.trace.arrival, w.events) == math.inf:
         incoming += _force(w)
         admitted += 1
     c.dirty = 0

@@ -1,10 +1,12 @@
 """Decode in closed form: many steps at once, up to the first thing that changes the batch."""
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topas_env._core.jit import kernel
+from topas_env._core.jit import inner
 from topas_env._core.memory import make_room
 from topas_env._core.world import DECODE, ITL_BINS, ITL_LEAST_S, ITL_RATIO, World
 
@@ -13,38 +15,38 @@ __all__ = ["count_gap", "decoding", "pass_time", "run_decode", "step_time", "ste
 _LOG_RATIO = math.log(ITL_RATIO)
 
 
-@kernel
-def pass_time(w: World, seconds: float) -> None:
+@inner
+def pass_time(clock: NDArray[Any], head: NDArray[Any], seconds: float) -> None:
     """Lets time pass with the running requests as they are."""
-    c = w.clock[0]
+    c = clock[0]
     c.time += seconds
     c.busy += seconds
-    c.batch_area += seconds * w.v.head[0].n_running
+    c.batch_area += seconds * head[0].n_running
 
 
-@kernel
-def count_gap(w: World, seconds: float, count: int) -> None:
+@inner
+def count_gap(itl: NDArray[np.int64], seconds: float, count: int) -> None:
     """Adds gaps between output tokens to their histogram."""
     i = 0
     if seconds > ITL_LEAST_S:
         i = min(int(math.log(seconds / ITL_LEAST_S) / _LOG_RATIO), ITL_BINS - 1)
-    w.itl[i] += count
+    itl[i] += count
 
 
-@kernel
-def step_time(w: World, n: int, context: int) -> float:
+@inner
+def step_time(physics: NDArray[Any], n: int, context: int) -> float:
     """Returns the time of one decode step of n requests with so many tokens of context."""
-    p = w.physics[0]
+    p = physics[0]
     return float(p.step_base + p.step_request * n + p.step_kv * context)
 
 
-@kernel
+@inner
 def steps_time(first: float, growth: float, k: int) -> float:
     """Returns the time of k steps, the first of which lasts `first` and each further one `growth` longer."""
     return k * first + growth * (0.5 * k * (k - 1))
 
 
-@kernel
+@inner
 def steps_until(first: float, growth: float, seconds: float) -> float:
     """Returns the least k of at least 1 for which k steps last at least `seconds`, as a float (it may be infinite)."""
     if seconds <= first:
@@ -66,7 +68,7 @@ def steps_until(first: float, growth: float, seconds: float) -> float:
     return float(k)
 
 
-@kernel
+@inner
 def decoding(w: World) -> tuple[int, int, int]:
     """Returns how many requests decode, their tokens of context, and how many of them get new tokens."""
     v = w.v
@@ -85,7 +87,7 @@ def decoding(w: World) -> tuple[int, int, int]:
     return n, context, new
 
 
-@kernel
+@inner
 def _count_steps(w: World, start: float, first: float, growth: float, k: int, new: int) -> None:
     """Adds the gaps of k steps to the histogram, each bin's share at once."""
     v = w.v
@@ -93,10 +95,10 @@ def _count_steps(w: World, start: float, first: float, growth: float, k: int, ne
     for i in range(v.head[0].n_running):
         s = w.requests[v.running[i]]
         if s.phase == DECODE and s.redo == 0 and s.last_token != start:
-            count_gap(w, start + first - s.last_token, 1)
+            count_gap(w.itl, start + first - s.last_token, 1)
             stalled += 1
     if new > stalled:
-        count_gap(w, first, new - stalled)
+        count_gap(w.itl, first, new - stalled)
     done = 1
     while done < k:
         gap = first + growth * done
@@ -105,11 +107,11 @@ def _count_steps(w: World, start: float, first: float, growth: float, k: int, ne
             i = int(math.log(gap / ITL_LEAST_S) / _LOG_RATIO)
             edge = ITL_LEAST_S * math.exp((i + 1) * _LOG_RATIO)
             upto = min(k, max(done + 1, int(math.ceil((edge - first) / growth))))
-        count_gap(w, gap, new * (upto - done))
+        count_gap(w.itl, gap, new * (upto - done))
         done = upto
 
 
-@kernel
+@inner
 def run_decode(w: World, until: float) -> int:
     """Decodes up to the first completion, the end of memory, or the first boundary at or after `until`.
 
@@ -135,14 +137,14 @@ def run_decode(w: World, until: float) -> int:
             k = min(k, s.redo if s.redo > 0 else s.output - v.requests[row].generated)
     if new > 0:
         k = min(k, (w.physics[0].budget - c.used) // new)
-    first = step_time(w, n, context)
+    first = step_time(w.physics, n, context)
     growth = w.physics[0].step_kv * n
     limit = steps_until(first, growth, until - c.time)
     if limit < k:
         k = np.int64(limit)
     start = c.time
     seconds = steps_time(first, growth, k)
-    pass_time(w, seconds)
+    pass_time(w.clock, w.v.head, seconds)
     if limit <= k and c.time < until:  # the sum was rounded below the event
         c.time = until
     _count_steps(w, start, first, growth, k, new)

@@ -3,7 +3,7 @@
 import math
 
 from topas_env._core.decode import pass_time, run_decode
-from topas_env._core.jit import kernel
+from topas_env._core.jit import inner, kernel
 from topas_env._core.lifecycle import complete_requests, next_event, process_events
 from topas_env._core.memory import integrate
 from topas_env._core.prefill import run_prefill
@@ -12,7 +12,7 @@ from topas_env._core.world import DECODE, END, GROW, POINT, STUCK, World
 __all__ = ["advance", "sample"]
 
 
-@kernel
+@inner
 def _has_room(w: World) -> bool:
     """Tells whether the arrays that one round of the loop and one decision write to are long enough."""
     c = w.clock[0]
@@ -28,7 +28,7 @@ def _has_room(w: World) -> bool:
     return True
 
 
-@kernel
+@inner
 def sample(w: World) -> None:
     """Writes down the memory of each agent, where everything is recorded."""
     c = w.clock[0]
@@ -47,7 +47,7 @@ def sample(w: World) -> None:
     c.n_samples += 1
 
 
-@kernel
+@inner
 def _next_load(w: World) -> float:
     """Returns when the next load of a prefix that a running request waits for is done, infinity if there is none."""
     time = math.inf
@@ -74,17 +74,17 @@ def advance(w: World) -> int:
     while True:
         if not _has_room(w) or not process_events(w) or not complete_requests(w):
             return GROW
-        event = next_event(w)
+        event = next_event(w.clock, w.trace.arrival, w.events)
         if event <= c.time:
             continue
         h.time = c.time
         if c.next_arrival == len(w.trace.arrival) and h.n_live == 0:
-            integrate(w, c.time)
+            integrate(w.clock, c.time)
             return END
         if h.n_ready > 0 and (c.dirty or (h.n_running == 0 and event == math.inf)):
             if not _has_room(w):
                 return GROW
-            integrate(w, c.time)
+            integrate(w.clock, c.time)
             return POINT
         if h.n_running == 0:
             c.time = event
@@ -101,7 +101,7 @@ def advance(w: World) -> int:
         if state == 2:
             return STUCK
         if state == 0:
-            pass_time(w, until - c.time)
+            pass_time(w.clock, w.v.head, until - c.time)
             c.time = max(c.time, until)
         sample(w)
 

@@ -1,8 +1,12 @@
 """The life of tasks: arrival, calls that become ready, finish and wait for tools, stages and tasks that end."""
 
 import math
+from typing import Any
 
-from topas_env._core.jit import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.jit import inner
 from topas_env._core.layout import DONE, HISTORY_LIMIT, READY, TOOL, WAITING
 from topas_env._core.memory import add_leaf, insert_ready, integrate, log
 from topas_env._core.service import observe_call, observe_stage, ring_mean
@@ -11,72 +15,72 @@ from topas_env._core.world import LOG_FINISH, PREFILL, World
 __all__ = ["complete_requests", "next_event", "process_events"]
 
 
-@kernel
-def next_event(w: World) -> float:
+@inner
+def next_event(clock: NDArray[Any], arrival: NDArray[np.float64], events: NDArray[Any]) -> float:
     """Returns the time of the next arrival or end of a tool wait, infinity if there is none."""
-    c = w.clock[0]
+    c = clock[0]
     time = math.inf
-    if c.next_arrival < len(w.trace.arrival):
-        time = w.trace.arrival[c.next_arrival]
-    if c.n_events > 0 and w.events[0].time < time:
-        time = w.events[0].time
+    if c.next_arrival < len(arrival):
+        time = arrival[c.next_arrival]
+    if c.n_events > 0 and events[0].time < time:
+        time = events[0].time
     return time
 
 
-@kernel
-def _before(w: World, i: int, j: int) -> bool:
+@inner
+def _before(events: NDArray[Any], i: int, j: int) -> bool:
     """Compares two events of the heap."""
-    a = w.events[i]
-    b = w.events[j]
+    a = events[i]
+    b = events[j]
     return bool(a.time < b.time or (a.time == b.time and a.order < b.order))
 
 
-@kernel
-def _swap(w: World, i: int, j: int) -> None:
-    a = w.events[i]
-    b = w.events[j]
+@inner
+def _swap(events: NDArray[Any], i: int, j: int) -> None:
+    a = events[i]
+    b = events[j]
     time, order, row, pos = a.time, a.order, a.row, a.pos
     a.time, a.order, a.row, a.pos = b.time, b.order, b.row, b.pos
     b.time, b.order, b.row, b.pos = time, order, row, pos
 
 
-@kernel
-def _push_event(w: World, time: float, task: int, pos: int) -> None:
+@inner
+def _push_event(clock: NDArray[Any], events: NDArray[Any], time: float, order: int, task: int, pos: int) -> None:
     """Notes the end of a tool wait."""
-    c = w.clock[0]
+    c = clock[0]
     i = c.n_events
-    e = w.events[i]
+    e = events[i]
     e.time = time
-    e.order = w.v.tasks[task].rank * c.depth + pos
+    e.order = order
     e.row = task
     e.pos = pos
     c.n_events += 1
-    while i > 0 and _before(w, i, (i - 1) // 2):
-        _swap(w, i, (i - 1) // 2)
+    while i > 0 and _before(events, i, (i - 1) // 2):
+        _swap(events, i, (i - 1) // 2)
         i = (i - 1) // 2
 
 
-@kernel
-def _pop_event(w: World) -> None:
+@inner
+def _pop_event(clock: NDArray[Any], events: NDArray[Any]) -> None:
     """Removes the first event."""
-    c = w.clock[0]
+    c = clock[0]
     c.n_events -= 1
     n = c.n_events
-    _swap(w, 0, n)
+    _swap(events, 0, n)
     i = 0
     while True:
         least = i
-        if 2 * i + 1 < n and _before(w, 2 * i + 1, least):
+        if 2 * i + 1 < n and _before(events, 2 * i + 1, least):
             least = 2 * i + 1
-        if 2 * i + 2 < n and _before(w, 2 * i + 2, least):
+        if 2 * i + 2 < n and _before(events, 2 * i + 2, least):
             least = 2 * i + 2
         if least == i:
             return
-        _swap(w, i, least)
+        _swap(events, i, least)
         i = least
 
 
-@kernel
+@inner
 def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     """Makes the request of the next call of a stage."""
     c = w.clock[0]
@@ -84,7 +88,7 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     t = v.tasks[task]
     state = w.stages[task, pos]
     c.n_free_requests -= 1
-    row = w.free_requests[c.n_free_requests]
+    row = np.int64(w.free_requests[c.n_free_requests])
     call = w.trace.first_call[w.trace.stage0[t.key] + pos] + state.call
     data = w.trace.calls[call]
     stage = v.workflows[t.workflow].stage0 + pos
@@ -114,10 +118,10 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     shown.request = row
     w.results[call].ready = time
     c.dirty = 1
-    insert_ready(w, row)
+    insert_ready(w.v.head, w.v.requests, w.v.ready, row)
 
 
-@kernel
+@inner
 def _arrive(w: World) -> None:
     """Lets the next task arrive: its stages without predecessors become ready."""
     c = w.clock[0]
@@ -125,11 +129,11 @@ def _arrive(w: World) -> None:
     h = v.head[0]
     key = c.next_arrival
     time = w.trace.arrival[key]
-    integrate(w, time)
+    integrate(w.clock, time)
     c.next_arrival += 1
     c.n_unfinished += 1
     c.n_free_tasks -= 1
-    row = w.free_tasks[c.n_free_tasks]
+    row = np.int64(w.free_tasks[c.n_free_tasks])
     t = v.tasks[row]
     t.workflow = w.trace.workflow[key]
     t.rank = w.trace.rank[key]
@@ -154,13 +158,13 @@ def _arrive(w: World) -> None:
             _make_ready(w, row, pos, time)
 
 
-@kernel
+@inner
 def _finish_task(w: World, task: int, time: float) -> None:
     """Records the completion time of a task and frees its row."""
     c = w.clock[0]
     h = w.v.head[0]
     t = w.v.tasks[task]
-    integrate(w, time)
+    integrate(w.clock, time)
     c.n_unfinished -= 1
     w.jct[t.key] = time - t.arrival
     w.task_totals[c.next_total] = w.tasks[task].service
@@ -183,11 +187,11 @@ def _finish_task(w: World, task: int, time: float) -> None:
     c.n_free_tasks += 1
 
 
-@kernel
+@inner
 def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
     """Ends a stage: its successors may become ready, its task may be finished."""
     v = w.v
-    stage = v.workflows[v.tasks[task].workflow].stage0 + pos
+    stage = np.int64(v.workflows[v.tasks[task].workflow].stage0 + pos)
     shown = v.task_stages[task, pos]
     shown.status = DONE
     observe_stage(v, stage, shown.service)
@@ -200,10 +204,10 @@ def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
         following = w.stages[task, v.succs[k]]
         following.preds_left -= 1
         if following.preds_left == 0:
-            _make_ready(w, task, v.succs[k], time)
+            _make_ready(w, task, np.int64(v.succs[k]), time)
 
 
-@kernel
+@inner
 def _go_on(w: World, task: int, pos: int, time: float) -> None:
     """Goes on with a stage after a call and its tool wait."""
     t = w.v.tasks[task]
@@ -214,12 +218,12 @@ def _go_on(w: World, task: int, pos: int, time: float) -> None:
         _finish_stage(w, task, pos, time)
 
 
-@kernel
+@inner
 def process_events(w: World) -> bool:
     """Handles all arrivals and ends of tool waits up to now, in order; returns False if room runs out before."""
     c = w.clock[0]
     while True:
-        if next_event(w) > c.time:
+        if next_event(w.clock, w.trace.arrival, w.events) > c.time:
             return True
         if c.n_free_tasks < 1 or c.n_free_requests < c.max_out:
             return False
@@ -227,19 +231,19 @@ def process_events(w: World) -> bool:
             _arrive(w)
         else:
             e = w.events[0]
-            time, task, pos = e.time, e.row, e.pos
-            _pop_event(w)
+            time, task, pos = e.time, np.int64(e.row), np.int64(e.pos)
+            _pop_event(w.clock, w.events)
             _go_on(w, task, pos, time)
 
 
-@kernel
+@inner
 def _complete(w: World, row: int) -> None:
     """Completes a request that was taken from the running list."""
     c = w.clock[0]
     v = w.v
     r = v.requests[row]
     s = w.requests[row]
-    task, pos = r.task, r.pos
+    task, pos = np.int64(r.task), np.int64(r.pos)
     service = c.time - r.admitted
     tokens = r.suffix + r.generated
     agent = w.agents[r.agent]
@@ -247,8 +251,8 @@ def _complete(w: World, row: int) -> None:
     agent.touched = c.time
     c.used -= tokens
     w.results[s.call].finish = c.time
-    log(w, LOG_FINISH, r.agent, s.call, r.generated)
-    observe_call(v, r.stage, service, r.generated)
+    log(w.clock, w.log, LOG_FINISH, r.agent, s.call, r.generated)
+    observe_call(v, np.int64(r.stage), service, r.generated)
     shown = v.task_stages[task, pos]
     shown.service += service
     shown.request = -1
@@ -264,12 +268,12 @@ def _complete(w: World, row: int) -> None:
         add_leaf(w, task, pos, tokens)
     if tool > 0.0:
         shown.status = TOOL
-        _push_event(w, c.time + tool, task, pos)
+        _push_event(w.clock, w.events, c.time + tool, v.tasks[task].rank * c.depth + pos, task, pos)
     else:
         _go_on(w, task, pos, c.time)
 
 
-@kernel
+@inner
 def complete_requests(w: World) -> bool:
     """Completes the running requests that have all their output; returns False if room runs out before."""
     c = w.clock[0]
@@ -277,7 +281,7 @@ def complete_requests(w: World) -> bool:
     h = v.head[0]
     i = 0
     while c.n_complete > 0:
-        row = v.running[i]
+        row = np.int64(v.running[i])
         if v.requests[row].generated < w.requests[row].output:
             i += 1
             continue

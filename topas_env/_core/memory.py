@@ -1,8 +1,12 @@
 """Memory of the engine: history leaves, eviction, retraction and the bookkeeping of requests that lose their place."""
 
 import math
+from typing import Any
 
-from topas_env._core.jit import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.jit import inner
 from topas_env._core.layout import READY
 from topas_env._core.world import (
     DECODE,
@@ -24,12 +28,12 @@ __all__ = [
 ]
 
 
-@kernel
-def log(w: World, kind: int, agent: int, call: int, value: int) -> None:
+@inner
+def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, call: int, value: int) -> None:
     """Writes a line of the full record, where there is one; `advance` keeps enough room free."""
-    c = w.clock[0]
+    c = clock[0]
     if c.record >= 2:
-        line = w.log[c.n_log]
+        line = lines[c.n_log]
         line.time = c.time
         line.kind = kind
         line.agent = agent
@@ -38,33 +42,32 @@ def log(w: World, kind: int, agent: int, call: int, value: int) -> None:
         c.n_log += 1
 
 
-@kernel
-def integrate(w: World, time: float) -> None:
+@inner
+def integrate(clock: NDArray[Any], time: float) -> None:
     """Adds the unfinished tasks up to `time` to the integral."""
-    c = w.clock[0]
+    c = clock[0]
     if time > c.area_time:
         c.area += c.n_unfinished * (time - c.area_time)
         c.area_time = time
 
 
-@kernel
-def insert_ready(w: World, row: int) -> None:
+@inner
+def insert_ready(head: NDArray[Any], requests: NDArray[Any], ready: NDArray[np.int32], row: int) -> None:
     """Puts a request into the ready list, which is in (ready time, rank) order."""
-    v = w.v
-    h = v.head[0]
-    new = v.requests[row]
+    h = head[0]
+    new = requests[row]
     i = h.n_ready
     while i > 0:
-        old = v.requests[v.ready[i - 1]]
+        old = requests[ready[i - 1]]
         if old.ready < new.ready or (old.ready == new.ready and old.rank < new.rank):
             break
-        v.ready[i] = v.ready[i - 1]
+        ready[i] = ready[i - 1]
         i -= 1
-    v.ready[i] = row
+    ready[i] = row
     h.n_ready += 1
 
 
-@kernel
+@inner
 def add_leaf(w: World, task: int, pos: int, tokens: int) -> None:
     """Leaves the KV of a finished call in memory as the most recently used leaf."""
     c = w.clock[0]
@@ -83,7 +86,7 @@ def add_leaf(w: World, task: int, pos: int, tokens: int) -> None:
     c.used += tokens
 
 
-@kernel
+@inner
 def drop_leaf(w: World, task: int, pos: int) -> None:
     """Takes a stage's leaf out of memory; a ready request that would have used it finds nothing."""
     c = w.clock[0]
@@ -104,7 +107,7 @@ def drop_leaf(w: World, task: int, pos: int) -> None:
         w.v.requests[request].cached = 0
 
 
-@kernel
+@inner
 def drop_prefix(w: World, agent: int) -> None:
     """Evicts a prefix that no running request uses; with a host tier a whole one is copied there first."""
     c = w.clock[0]
@@ -124,10 +127,10 @@ def drop_prefix(w: World, agent: int) -> None:
             c.channel_free = max(c.channel_free, c.time) + p.offload_token * shown.prefix
             state.copied = 1
     state.left = 0
-    log(w, LOG_EVICT, agent, -1, shown.prefix)
+    log(w.clock, w.log, LOG_EVICT, agent, -1, shown.prefix)
 
 
-@kernel
+@inner
 def _evict_one(w: World) -> bool:
     """Evicts the least recently used of cached prefixes and history leaves; of equals a leaf, so children go first."""
     c = w.clock[0]
@@ -150,7 +153,7 @@ def _evict_one(w: World) -> bool:
     return True
 
 
-@kernel
+@inner
 def _evict_idle(w: World) -> bool:
     """Evicts the least recently used resident prefix without a running request."""
     best = -1
@@ -166,8 +169,8 @@ def _evict_idle(w: World) -> bool:
     return True
 
 
-@kernel
-def unadmit(w: World, row: int, retracted: bool) -> None:
+@inner
+def unadmit(w: World, row: int, retracted: int) -> None:
     """Takes a request that the caller removed from the running list back to the ready ones; its KV is gone.
 
     It keeps its place in the queue: the time at which it first became ready.
@@ -189,15 +192,15 @@ def unadmit(w: World, row: int, retracted: bool) -> None:
     if retracted:
         c.retractions += 1
         w.results[s.call].retractions += 1
-        log(w, LOG_RETRACT, r.agent, s.call, r.generated)
+        log(w.clock, w.log, LOG_RETRACT, r.agent, s.call, r.generated)
     else:
         c.preemptions += 1
         w.results[s.call].preemptions += 1
-        log(w, LOG_PREEMPT, r.agent, s.call, r.generated)
-    insert_ready(w, row)
+        log(w.clock, w.log, LOG_PREEMPT, r.agent, s.call, r.generated)
+    insert_ready(w.v.head, w.v.requests, w.v.ready, row)
 
 
-@kernel
+@inner
 def make_room(w: World, tokens: int) -> int:
     """Frees memory until `tokens` more fit: cached prefixes and leaves, idle resident prefixes, then the newest request.
 
@@ -215,6 +218,6 @@ def make_room(w: World, tokens: int) -> int:
                 c.stuck_call = w.requests[w.v.running[0]].call
             return 2
         h.n_running -= 1
-        unadmit(w, w.v.running[h.n_running], True)
+        unadmit(w, np.int64(w.v.running[h.n_running]), 1)
         return 1
     return 0

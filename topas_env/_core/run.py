@@ -8,6 +8,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice
+from topas_env._core.codes import CODES
 from topas_env._core.decide import decide
 from topas_env._core.engine import advance
 from topas_env._core.jit import kernel
@@ -16,6 +17,7 @@ from topas_env._core.world import PAUSED, POINT, World
 
 __all__ = ["now_s", "run"]
 
+_TOPAS = CODES["topas"]
 _CLOCK_ID = time.CLOCK_MONOTONIC
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.CPointer(types.int64)))
 
@@ -41,6 +43,8 @@ def run(w: World, code: int, params: NDArray[Any], choice: Choice, limit: int) -
             return state
         start = now_s(buffer)
         decide(w.v, code, params, choice)
+        if code < _TOPAS:  # baselines never look at credits
+            choice.credits[:] = 0.0
         if w.clock[0].record >= 1:
             w.wall[w.clock[0].n_decision_rows] = now_s(buffer) - start
         apply(w, choice)

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import kernel
+from topas_env._core.jit import inner
 from topas_env._core.layout import HISTORY_LIMIT, View
 
 __all__ = ["observe_call", "observe_stage", "ring_mean"]
 
 
-@kernel
+@inner
 def ring_mean(values: NDArray[np.float64], count: int, following: int) -> float:
     """Returns the mean of a ring of HISTORY_LIMIT places, summed from the oldest value on as a list would be."""
     total = 0.0
@@ -26,7 +26,7 @@ def ring_mean(values: NDArray[np.float64], count: int, following: int) -> float:
     return total / count
 
 
-@kernel
+@inner
 def observe_call(v: View, stage: int, service: float, output: int) -> None:
     """Records a finished call: its wall time from admission to completion and its output tokens."""
     stat: Any = v.stats[stage]
@@ -38,7 +38,7 @@ def observe_call(v: View, stage: int, service: float, output: int) -> None:
     stat.version += 1
 
 
-@kernel
+@inner
 def observe_stage(v: View, stage: int, total: float) -> None:
     """Records the total service of a finished stage and keeps the ascending copy in order."""
     stat: Any = v.stats[stage]
