@@ -4,6 +4,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from topas_env._decision import check_decision
 from topas_env._score import ScoreTerms
@@ -49,7 +51,8 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         state: What it decided.
         candidates: How many distinct states were scored to decide: 1 for a policy that scores none but its own.
         decision_ms: How long the decision took, milliseconds.
-        best: The candidate states with the largest scores, the best first.
+        best: The states with the largest scores among those that TOPAS may choose (no idle prefix, within its cap on
+            changes), the best first; what the baselines would do is among them.
     """
 
     policy: str
@@ -87,8 +90,7 @@ def explain(snapshot: Snapshot, policy: Any) -> Explanation:
     Raises:
         InfeasibleDecision: The policy decided against SNAPSHOT.md.
     """
-    from topas_env._core.candidates import candidates
-    from topas_env._core.choice import Choice, default_params, empty_candidates
+    from topas_env._core.choice import default_params
     from topas_env._core.decide import decide, score
     from topas_env._pack import pack
 
@@ -116,15 +118,36 @@ def explain(snapshot: Snapshot, policy: Any) -> Explanation:
         decide(packed.v, compiled[0], params, again)
         scored = max(scored, int(again.info["n_scored"][0]))
 
-    found = empty_candidates(LISTED, len(packed.agent_names), len(packed.request_ids))
-    candidates(packed.v, params, found)
-    order = sorted(range(int(found.count[0])), key=lambda i: -found.info["total"][i])
-    best = []
-    for i in order[:SHOWN]:
-        one = Choice(found.info[i : i + 1], found.prefixes[i], found.rows[i], found.credits[i])
-        same = packed.decision(one) == packed.decision(choice)
-        best.append(_candidate(packed, one, chosen=same))
-    return Explanation(policy.name, state, scored, decision_ms, tuple(best))
+    return Explanation(policy.name, state, scored, decision_ms, _best(packed, params, state))
+
+
+def _best(packed: "Packed", params: NDArray[Any], chosen: Candidate) -> tuple[Candidate, ...]:
+    """Returns the best states that TOPAS may choose, each in one order of admission."""
+    from topas_env._core.candidates import candidates
+    from topas_env._core.choice import Choice, empty_candidates
+
+    listed = empty_candidates(LISTED, len(packed.agent_names), len(packed.request_ids))
+    candidates(packed.v, params, listed)
+    agents = packed.v.requests["agent"]
+    cap = int(params["max_changes"][0])
+    best: dict[tuple[tuple[str, ...], frozenset[str]], Candidate] = {}
+    order = sorted(range(int(listed.count[0])), key=lambda i: -listed.info["total"][i])
+    for i in order:
+        info = listed.info[i]
+        rows = listed.rows[i, : int(info["n_kept"]) + int(info["n_admitted"])]
+        idle = np.count_nonzero(listed.prefixes[i]) > np.unique(agents[rows]).size
+        capped = cap and max(int(info["n_admitted"]), int(info["n_preempted"])) > cap
+        if idle or capped:
+            continue
+        one = Choice(listed.info[i : i + 1], listed.prefixes[i], listed.rows[i], listed.credits[i])
+        state = _candidate(packed, one, chosen=False)
+        key = (state.prefixes, frozenset(state.requests))
+        if key == (chosen.prefixes, frozenset(chosen.requests)):
+            state = chosen
+        best.setdefault(key, state)
+        if len(best) == SHOWN:
+            break
+    return tuple(best.values())
 
 
 def _candidate(packed: "Packed", choice: "Choice", *, chosen: bool) -> Candidate:

@@ -122,7 +122,7 @@ class LAS(QueuePolicy):
 
     def order(self, lookup: Lookup) -> list[RequestState]:
         """Returns the ready requests, those of the least served task first."""
-        attained = {task.id: sum(stage.service_s for stage in task.stages) for task in lookup.snapshot.tasks}
+        attained = {task.id: lookup.attained_s(task) for task in lookup.snapshot.tasks}
         return sorted(lookup.ready, key=lambda request: (attained[request.task], first_come(request)))
 
 

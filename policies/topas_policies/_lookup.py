@@ -34,6 +34,14 @@ class Lookup:
         """Returns the agent that runs a request."""
         return self._agents[self.tasks[request.task].workflow, request.stage]
 
+    def attained_s(self, task: TaskState) -> float:
+        """Returns the LLM service that a task's stages have received, seconds."""
+        received = {stage.name: stage.service_s for stage in task.stages}
+        total = 0.0
+        for stage in self._workflows[task.workflow].stages:  # one by one in this order: the kernel's rounding
+            total += received[stage.name]
+        return total
+
     def depths(self) -> dict[tuple[str, str], int]:
         """Returns the depth of every stage by workflow and stage: edges on the longest path from a source."""
         depths: dict[tuple[str, str], int] = {}

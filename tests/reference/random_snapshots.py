@@ -122,14 +122,10 @@ class _Maker:
             last = max(status, key=lambda s: int(s[1:]))
             status[last] = "ready"
             states[last] = {"name": last, "status": "ready", "service_s": 0.0}
-        tasks.append(
-            {
-                "id": task_id,
-                "workflow": workflow["name"],
-                "arrival_s": arrival,
-                "stages": [states[s["name"]] for s in workflow["stages"]],
-            }
-        )
+        listed = [states[s["name"]] for s in workflow["stages"]]
+        if rng.random() < 0.3:
+            rng.shuffle(listed)
+        tasks.append({"id": task_id, "workflow": workflow["name"], "arrival_s": arrival, "stages": listed})
         for name, value in status.items():
             if value in ("ready", "running"):
                 requests.append(self.request(task_id, name, value, arrival))
