@@ -225,8 +225,6 @@ class Bridge:
         released = self._retract(batch, leaving)
         retracted += [call.req for call in released]
         admitted = [call for call in chosen if not call.running]
-        for call in admitted:
-            call.credit_s = 0.0
         if not admitted and not batch.reqs and not batches.chunked_requests(self.scheduler):
             ready = [call for call in shown.values() if not call.running and call.req not in retracted]
             if ready:
@@ -238,7 +236,7 @@ class Bridge:
         for call in freed + admitted:
             rank.setdefault(id(call.req), len(rank))
         for call in admitted:
-            call.credit_s = answer.credits_s.get(call.id, 0.0)
+            call.offer_s = answer.credits_s.get(call.id, 0.0)
         self._rank = rank
         if rank:
             batches.release_flag(batch)

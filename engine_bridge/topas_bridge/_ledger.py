@@ -91,7 +91,7 @@ class Ledger:
             elif call.running:
                 call.running = False
                 call.ready_s = now
-                call.credit_s = 0.0
+                call.credit_s = call.offer_s = 0.0
                 call.task.state = None
                 changes.retracted.append(call)
             call.mark = mark
@@ -122,6 +122,7 @@ class Ledger:
 
     def _admit(self, call: Call, now: float) -> None:
         call.running = True
+        call.credit_s = call.offer_s
         call.admitted_s = now
         call.progress = sgl.generated(call.req)
         call.task.state = None

@@ -71,7 +71,8 @@ class Call:
         max_new_tokens: What the client asked for, as SGLang bounds it.
         cached_tokens: How many tokens of its prompt lay in the cache when it became ready.
         progress: Output tokens at its last admission.
-        credit_s: Its summand of the score at its admission.
+        credit_s: Its summand of the score at its admission; 0 while ready.
+        offer_s: The same of a decision to admit it that SGLang has not carried out yet.
         freed: Whether the watchdog has taken it from the policy.
         managed: Whether the policy decides about it.
         oversize: Whether it needs more memory than there is if it uses all that the client asked for; then SGLang's own
@@ -83,7 +84,7 @@ class Call:
 
     __slots__ = (
         *("admitted_s", "agent", "cached_tokens", "credit_s", "end_task", "freed", "id"),
-        *("last_call", "managed", "mark", "max_new_tokens", "oversize", "progress", "prompt_tokens"),
+        *("last_call", "managed", "mark", "max_new_tokens", "offer_s", "oversize", "progress", "prompt_tokens"),
         *("ready_s", "req", "running", "stage", "stage_name", "task"),
     )
 
@@ -102,6 +103,7 @@ class Call:
         self.cached_tokens = 0
         self.progress = 0
         self.credit_s = 0.0
+        self.offer_s = 0.0
         self.freed = False
         self.managed = True
         self.oversize = False

@@ -40,11 +40,12 @@ def is_aborted(req: Any) -> bool:
 def is_manageable(req: Any) -> bool:
     """Tells whether a policy may decide about a request; the others are served by SGLang's own scheduling.
 
-    These are: beam groups, requests of a streaming session, multimodal ones, ones with input embeddings, and ones that
+    These are: SGLang's own health checks, beam groups, requests of a streaming session, multimodal ones, ones with input embeddings, and ones that
     generate nothing.
     """
     return (
-        getattr(req, "beam_group", None) is None
+        not str(req.rid).startswith("HEALTH_CHECK")
+        and getattr(req, "beam_group", None) is None
         and req.session is None
         and req.multimodal_inputs is None
         and req.input_embeds is None

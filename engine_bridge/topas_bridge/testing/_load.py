@@ -1,0 +1,105 @@
+"""Requests of made-up multi-agent tasks as token ids, and a client that sends them and keeps every output."""
+
+import asyncio
+import random
+from typing import Any, NamedTuple
+
+__all__ = ["Outcome", "Prompt", "make_prompts", "run_prompts"]
+
+
+class Prompt(NamedTuple):
+    """One request.
+
+    Attributes:
+        tokens: Its prompt.
+        output_tokens: How many tokens it generates.
+        tags: Its `custom_params`.
+        delay_s: When it is sent.
+        abort_s: The client leaves so long after sending; None if it waits for the end.
+    """
+
+    tokens: list[int]
+    output_tokens: int
+    tags: dict[str, Any]
+    delay_s: float = 0.0
+    abort_s: float | None = None
+
+
+class Outcome(NamedTuple):
+    """What came of one request.
+
+    Attributes:
+        tokens: Its output.
+        reason: SGLang's finish reason, `client` if the client left, `error` with a detail otherwise.
+        retractions: How often it was retracted.
+        cached_tokens: Prompt tokens that came from the cache.
+        detail: Text of an error.
+    """
+
+    tokens: list[int]
+    reason: str
+    retractions: int = 0
+    cached_tokens: int = 0
+    detail: str = ""
+
+
+def make_prompts(
+    count: int, seed: int, *, agents: int = 4, prefix: int = 200, rate: float = 60.0, output: tuple[int, int] = (8, 60)
+) -> list[Prompt]:
+    """Returns requests of `agents` agents, each with its own static prefix, arriving at random.
+
+    Args:
+        count: How many.
+        seed: Seed.
+        agents: How many agents.
+        prefix: Length of each prefix, tokens.
+        rate: Mean requests a second.
+        output: Least and most output tokens.
+    """
+    generator = random.Random(seed)  # noqa: S311
+    prefixes = [[generator.randrange(10, 2000) for _ in range(prefix)] for _ in range(agents)]
+    prompts, at = [], 0.0
+    for i in range(count):
+        agent = generator.randrange(agents)
+        at += generator.expovariate(rate)
+        suffix = [generator.randrange(10, 2000) for _ in range(generator.randrange(10, 80))]
+        tags = {"agent": f"agent-{agent}", "task": f"t{i}"}
+        prompts.append(Prompt(prefixes[agent] + suffix, generator.randint(*output), tags, at))
+    return prompts
+
+
+async def run_prompts(url: str, prompts: list[Prompt], *, limit_s: float = 300.0) -> list[Outcome]:
+    """Sends all requests to `/generate`, each at its time, and returns what came of them in the same order."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=limit_s)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(url, timeout=timeout, connector=connector) as session:
+        return list(await asyncio.gather(*(_one(session, prompt) for prompt in prompts)))
+
+
+async def _one(session: Any, prompt: Prompt) -> Outcome:
+    await asyncio.sleep(prompt.delay_s)
+    try:
+        if prompt.abort_s is None:
+            return await _send(session, prompt)
+        return await asyncio.wait_for(_send(session, prompt), prompt.abort_s)
+    except asyncio.TimeoutError:
+        return Outcome([], "client" if prompt.abort_s is not None else "error", detail="timed out")
+    except Exception as error:
+        return Outcome([], "error", detail=f"{type(error).__name__}: {error}")
+
+
+async def _send(session: Any, prompt: Prompt) -> Outcome:
+    sampling = {"max_new_tokens": prompt.output_tokens, "ignore_eos": True, "temperature": 0, "custom_params": prompt.tags}
+    async with session.post("/generate", json={"input_ids": prompt.tokens, "sampling_params": sampling}) as answer:
+        body = await answer.json()
+        if answer.status != 200:
+            return Outcome([], "error", detail=f"{answer.status}: {body}")
+    meta = body["meta_info"]
+    return Outcome(
+        body["output_ids"],
+        meta["finish_reason"]["type"],
+        meta.get("num_retractions") or 0,
+        meta.get("cached_tokens") or 0,
+    )
