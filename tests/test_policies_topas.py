@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from topas_env._core.decide import decide as compiled_decide
 
 from reference.random_snapshots import random_snapshot, tiny_snapshot
 from reference.topas_reference import Reading, State, decide
 from topas_env import Decision, InfeasibleDecision, Snapshot, check_decision
 from topas_env._core.choice import default_params
+from topas_env._core.decide import decide as compiled_decide
 from topas_env._core.search import topas
 from topas_env._pack import pack
 from topas_policies import make_policy
@@ -81,6 +81,18 @@ def test_kernel_and_reference_choose_the_same_state(block: int) -> None:
             seen["moved"] += state.moved > 0
     # The generator reaches the corners: otherwise the comparison would show little.
     assert min(seen.values()) >= 8, seen
+
+
+def test_kernel_and_reference_agree_on_many_agents() -> None:
+    """Pools of 12 to 24 agents, where only the bounded search can run."""
+    most = 0
+    for seed in range(10000, 10030):
+        data = random_snapshot(seed, agents=12 + seed % 13)
+        params = SETTINGS[seed % 2]
+        check_equal(data, params, f"seed {seed}, {params}")
+        reading = Reading(data, beta=1.0, rho=0.5, exact_limit=64, scenarios=64)
+        most = max(most, len({reading.agent(r) for r in reading.order}))
+    assert most >= 12
 
 
 def test_reference_emits_feasible_states_only() -> None:

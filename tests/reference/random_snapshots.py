@@ -25,12 +25,16 @@ def tiny_snapshot(seed: int) -> Json:
     return _Maker(random.Random(seed), 1 + seed % 3).snapshot()
 
 
+# Names whose sorted order differs from the order in which they are listed.
+NAMES = ("A", "B", "C", "Zed", "a", "b10", "b9", "coder", "plan-ner", "tester", "\u00e9lan")
+
+
 class _Maker:
     def __init__(self, rng: random.Random, agents: int | None) -> None:
         self.rng = rng
         n = agents if agents is not None else rng.choice([1, 2, 3, 4, 5, 6, 7, 7, 8, 8, 9, 9])
-        # Names whose sorted order differs from the order in which they are listed.
-        names = rng.sample(["A", "B", "C", "Zed", "a", "b10", "b9", "coder", "plan-ner", "tester", "\u00e9lan"], n)
+        pool = [*NAMES, *(f"x{i}" for i in range(n - len(NAMES)))]
+        names = rng.sample(pool, n)
         self.coarse = rng.random() < 0.5  # values from small sets, so that ties are common
         self.prefix = {name: self.tokens(0, 4000) for name in names}
         self.now = 100.0 if self.coarse else round(rng.uniform(50, 400), 3)
@@ -86,7 +90,7 @@ class _Maker:
     def workflow(self, name: str) -> Json:
         rng = self.rng
         agents = rng.sample(sorted(self.prefix), rng.randint((len(self.prefix) + 1) // 2, len(self.prefix)))
-        n = rng.randint(1, 7) if len(agents) < 5 else rng.randint(5, 12)
+        n = rng.randint(1, 7) if len(agents) < 5 else rng.randint(5, max(12, len(agents)))
         density = rng.choice([0.0, 0.2, 0.5])
         stages = []
         for i in range(n):
