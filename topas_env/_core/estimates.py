@@ -30,7 +30,9 @@ READY_INFO = np.dtype(
         ("following", "i4"),  # next ready request of the same task, or -1
         ("agent", "i4"),  # position among the active agents
         ("place", "i4"),  # in the order of task arrival, ready_s and id
+        ("shared", "i4"),  # 1: its task has another ready or running request, so its worth changes while packing
         ("weight", "f8"),  # g of the task (paper, equation 12)
+        ("worth", "f8"),  # weight * marginal / reserve, what GreedyPack goes by
         ("marginal", "f8"),  # progress with no hypothetical completion, seconds
     ],
     align=True,

@@ -152,55 +152,95 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
         if member[p.running[k].agent] and p.running[k].group >= 0:
             represented[p.running[k].group] = 1
     waits = np.zeros(p.groups.shape[0], np.uint8)
-    left = np.empty(n_left, np.int32)
-    value = np.empty(n_left)
     picked = np.zeros(p.ready.shape[0], np.uint8)
+    inside = np.empty(m, np.int32)
+    head = np.empty(m, np.int32)
+    n_inside = 0
+    shared = np.empty(n_left, np.int32)
+    worth = np.empty(n_left)
     marginal = np.empty(p.ready.shape[0])
-    n_left = 0
+    n_shared = 0
     for a in range(m):
         if member[a]:
-            for x in range(p.active[a].ready0, p.active[a].ready0 + p.active[a].n_ready):
+            inside[n_inside] = a
+            n_inside += 1
+            agent = p.active[a]
+            head[a] = agent.ready0
+            for x in range(agent.ready0 + agent.n_alone, agent.ready0 + agent.n_ready):
                 i = p.by_agent[x]
-                left[n_left] = i
+                shared[n_shared] = i
+                worth[n_shared] = p.ready[i].worth
                 marginal[i] = p.ready[i].marginal
-                value[n_left] = p.ready[i].weight * marginal[i] / p.ready[i].reserve
-                n_left += 1
+                n_shared += 1
     _emit(mine, first, n_open == 0)
-    while n_left > 0:
-        # What fits, once the cheapest requests of the other uncovered agents are reserved.
+    while True:
+        # What fits once the cheapest requests of the other uncovered agents are reserved. The room that an agent's
+        # requests see never grows from pick to pick, so what does not fit is passed over for good.
         best = -1.0
+        for y in range(n_inside):
+            a = inside[y]
+            agent = p.active[a]
+            others = n_open - opened[a]
+            space = room - open_tokens + opened[a] * agent.cheapest
+            end = agent.ready0 + agent.n_alone
+            if (
+                others >= slots
+                or agent.cheapest > space
+                or (limits.most > 0 and mine.n_picks + 1 + others > limits.most)
+            ):
+                head[a] = end
+            while head[a] < end:
+                i = p.by_agent[head[a]]
+                if not picked[i] and p.ready[i].reserve <= space:
+                    best = max(best, p.ready[i].worth)
+                    break
+                head[a] += 1
+        x = 0
+        while x < n_shared:
+            r = p.ready[shared[x]]
+            others = n_open - opened[r.agent]
+            if (
+                r.reserve + open_tokens - opened[r.agent] * p.active[r.agent].cheapest > room
+                or others >= slots
+                or (limits.most > 0 and mine.n_picks + 1 + others > limits.most)
+            ):
+                n_shared -= 1
+                shared[x] = shared[n_shared]
+                worth[x] = worth[n_shared]
+            else:
+                best = max(best, worth[x])
+                x += 1
+        if best < 0.0:
+            break
         chosen = -1
-        for scan in range(2):
-            for x in range(n_left):
-                if value[x] <= best if scan == 0 else not ties(value[x], best):
-                    continue
-                r = p.ready[left[x]]
-                others = n_open - opened[r.agent]
-                if (
-                    r.reserve + open_tokens - opened[r.agent] * p.active[r.agent].cheapest > room
-                    or others >= slots
-                    or (limits.most > 0 and mine.n_picks + 1 + others > limits.most)
-                ):
-                    continue
-                if scan == 0:
-                    best = value[x]
-                elif chosen < 0:
+        for x in range(n_shared):
+            if ties(worth[x], best):
+                if chosen < 0:
                     chosen = x
                 else:
-                    rival = p.ready[left[chosen]]
+                    r = p.ready[shared[x]]
+                    rival = p.ready[shared[chosen]]
                     ours = represented[r.group]
                     theirs = represented[rival.group]
                     if ours > theirs or (ours == theirs and r.place < rival.place):
                         chosen = x
-            if best < 0.0:
-                break
-        if chosen < 0:
-            break
-        i = left[chosen]
+        i = shared[chosen] if chosen >= 0 else -1
+        if i < 0 or not represented[p.ready[i].group]:
+            for y in range(n_inside):
+                a = inside[y]
+                space = room - open_tokens + opened[a] * p.active[a].cheapest
+                for x in range(head[a], p.active[a].ready0 + p.active[a].n_alone):
+                    j = p.by_agent[x]
+                    if not ties(p.ready[j].worth, best):
+                        break
+                    if not picked[j] and p.ready[j].reserve <= space and (i < 0 or p.ready[j].place < p.ready[i].place):
+                        i = j
+                        chosen = -1
         r = p.ready[i]
+        gain = r.weight * (marginal[i] if r.shared else r.marginal)
         entry = pool.entries[start + mine.n_picks]
         entry.pick = i
-        entry.gain = r.weight * marginal[i]
+        entry.gain = gain
         mine.n_picks += 1
         following = pool.entries[start + mine.n_picks]
         following.admit = entry.admit + entry.gain
@@ -216,15 +256,16 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
             n_open -= 1
         picked[i] = 1
         represented[r.group] = 1
-        n_left -= 1
-        left[chosen] = left[n_left]
-        value[chosen] = value[n_left]
+        if chosen >= 0:
+            n_shared -= 1
+            shared[chosen] = shared[n_shared]
+            worth[chosen] = worth[n_shared]
         _emit(mine, following, n_open == 0)
         if p.groups[r.group].first != p.groups[r.group].last:
             refresh(p.ready, p.groups[r.group], p.full, p.after, picked, marginal)
-            for x in range(n_left):
-                j = left[x]
+            for x in range(n_shared):
+                j = shared[x]
                 if p.ready[j].group == r.group:
-                    value[x] = p.ready[j].weight * marginal[j] / p.ready[j].reserve
+                    worth[x] = p.ready[j].weight * marginal[j] / p.ready[j].reserve
     pool.count[1] = start + mine.n_picks + 1
     return mine.best

@@ -18,6 +18,7 @@ ACTIVE = np.dtype(
         ("n_running", "i4"),
         ("ready0", "i4"),  # its ready requests are by_agent[ready0 : ready0 + n_ready]
         ("n_ready", "i4"),
+        ("n_alone", "i4"),  # the first of them, whose tasks have no other request, by worth
         ("prefix", "i8"),
         ("resident", "u1"),
         ("incoming", "u1"),  # neither resident nor cached
@@ -53,7 +54,7 @@ class Problem(NamedTuple):
         active: ACTIVE (m,).
         ready: READY_INFO (n_ready,).
         running: RUNNING_INFO (n_running,).
-        by_agent: int32 (n_ready,), positions in `ready` grouped by agent.
+        by_agent: int32 (n_ready,), positions in `ready` grouped by agent, each group by worth.
         groups: GROUP (n_tasks,), as in `Estimates`.
         full: float64 (rows, outcomes), as in `Estimates`.
         after: float64 (rows, outcomes), as in `Estimates`.
@@ -98,26 +99,66 @@ def reuse_counts(v: View) -> NDArray[np.int64]:
 
 
 @inner
+def _earlier(v: View, i: int, j: int) -> bool:
+    """Tells whether ready request i comes before j by task arrival, ready time and id."""
+    x = v.requests[v.ready[i]]
+    y = v.requests[v.ready[j]]
+    if v.tasks[x.task].arrival != v.tasks[y.task].arrival:
+        return v.tasks[x.task].arrival < v.tasks[y.task].arrival
+    if x.ready != y.ready:
+        return x.ready < y.ready
+    return x.rank < y.rank
+
+
+@inner
 def _places(v: View, ready: NDArray[Any]) -> None:
-    """Writes each ready request's place in the order of task arrival, ready time and id."""
-    n = v.head[0].n_ready
+    """Writes each ready request's place in the order of task arrival, ready time and id (Shell's sort)."""
+    n = ready.shape[0]
     order = np.empty(n, np.int32)
     for i in range(n):
-        r = v.requests[v.ready[i]]
-        arrival = v.tasks[r.task].arrival
-        j = i
-        while j > 0:
-            q = v.requests[v.ready[order[j - 1]]]
-            other = v.tasks[q.task].arrival
-            if other < arrival:
-                break
-            if other == arrival and (q.ready < r.ready or (q.ready == r.ready and q.rank < r.rank)):
-                break
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
+        order[i] = i
+    gap = 1
+    while gap < n:
+        gap = 3 * gap + 1
+    while gap > 1:
+        gap //= 3
+        for i in range(gap, n):
+            x = order[i]
+            j = i
+            while j >= gap and _earlier(v, x, order[j - gap]):
+                order[j] = order[j - gap]
+                j -= gap
+            order[j] = x
     for j in range(n):
         ready[order[j]].place = j
+
+
+@inner
+def _by_worth(ready: NDArray[Any], order: NDArray[np.int32]) -> None:
+    """Sorts positions: those of shared tasks last, the others by worth, the greatest first, equals by place."""
+    n = order.shape[0]
+    gap = 1
+    while gap < n:
+        gap = 3 * gap + 1
+    while gap > 1:
+        gap //= 3
+        for i in range(gap, n):
+            x = order[i]
+            mine = ready[x]
+            j = i
+            while j >= gap:
+                his = ready[order[j - gap]]
+                if mine.shared != his.shared:
+                    before = mine.shared < his.shared
+                elif mine.worth != his.worth:
+                    before = mine.worth > his.worth
+                else:
+                    before = mine.place < his.place
+                if not before:
+                    break
+                order[j] = order[j - gap]
+                j -= gap
+            order[j] = x
 
 
 @inner
@@ -156,11 +197,14 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
     for g in range(e.groups.shape[0]):
         groups[e.groups[g].task] = g
     running = np.zeros(h.n_running, RUNNING_INFO)
+    busy = np.zeros(e.groups.shape[0], np.uint8)
     for k in range(h.n_running):
         row = v.running[k]
         r = v.requests[row]
         running[k].agent = local[r.agent]
         running[k].group = groups[r.task]
+        if groups[r.task] >= 0:
+            busy[groups[r.task]] = 1
         mine = active[local[r.agent]]
         mine.kept += reserved(v, row)
         mine.n_running += 1
@@ -172,8 +216,13 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
         r = v.requests[v.ready[i]]
         ready[i].agent = local[r.agent]
         ready[i].weight = aging(v, r.task, p.rho)
+        ready[i].worth = ready[i].weight * ready[i].marginal / ready[i].reserve
+        group = e.groups[ready[i].group]
+        if group.first != group.last or busy[ready[i].group]:
+            ready[i].shared = 1
         mine = active[local[r.agent]]
         mine.n_ready += 1
+        mine.n_alone += 1 - ready[i].shared
         if mine.cheapest < 0 or ready[i].reserve < mine.cheapest:
             mine.cheapest = ready[i].reserve
     for x in range(1, m):
@@ -184,4 +233,6 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
         x = ready[i].agent
         by_agent[active[x].ready0 + fill[x]] = i
         fill[x] += 1
+    for x in range(m):
+        _by_worth(ready, by_agent[active[x].ready0 : active[x].ready0 + active[x].n_ready])
     return Problem(limits, active[:m], ready, running, by_agent, e.groups, e.full, e.after)
