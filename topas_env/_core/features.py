@@ -5,6 +5,8 @@ workload, the environment and the live engine. Times are in units of `age_scale`
 and times through a logarithm that keeps the sign; every value lies in [-LIMIT, LIMIT].
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +46,31 @@ def _squash(x: float) -> float:
     return min(y, LIMIT) if x >= 0.0 else -min(y, LIMIT)
 
 
+_ROW = np.dtype(
+    [("need", "i8"), ("stamp", "i4"), ("sink", "i4"), ("age", "f8"), ("depth", "f8"), ("call", "f8"), ("fill", "f8")],
+    align=True,
+)
+
+
+@inner
+def _rows(v: View) -> NDArray[Any]:
+    """Returns what the candidates' features need of each request, so that it is computed once a point."""
+    h = v.head[0]
+    rows = np.empty(v.requests.shape[0], _ROW)
+    for k in range(h.n_running + h.n_ready):
+        at = v.running[k] if k < h.n_running else v.ready[k - h.n_running]
+        r = v.requests[at]
+        x = rows[at]
+        x.need = reserved(v, at)
+        x.stamp = -1
+        x.sink = 1 if v.stages[r.stage].n_succ == 0 else 0
+        x.age = h.time - v.tasks[r.task].arrival
+        x.depth = _depth(v, at)
+        x.call = call_estimate(v, at)
+        x.fill = h.prefill_token * (r.suffix - r.cached + r.generated)
+    return rows
+
+
 @inner
 def _depth(v: View, row: int) -> float:
     """Returns how far down its workflow a request's stage is, 0 to 1."""
@@ -56,7 +83,7 @@ def _depth(v: View, row: int) -> float:
 
 
 @inner
-def _overall(v: View, out: NDArray[np.float32]) -> None:
+def _overall(v: View, rows: NDArray[Any], out: NDArray[np.float32]) -> None:
     h = v.head[0]
     unit = h.age_scale
     budget = float(h.budget)
@@ -69,7 +96,7 @@ def _overall(v: View, out: NDArray[np.float32]) -> None:
             cached += v.agents[a].prefix
     running = 0
     for k in range(h.n_running):
-        running += reserved(v, v.running[k])
+        running += rows[v.running[k]].need
     seen = np.zeros(v.agents.shape[0], np.uint8)
     demand = 0
     depth = 0.0
@@ -79,10 +106,10 @@ def _overall(v: View, out: NDArray[np.float32]) -> None:
     for i in range(h.n_ready):
         row = v.ready[i]
         r = v.requests[row]
-        demand += reserved(v, row)
-        depth += _depth(v, row)
+        demand += rows[row].need
+        depth += rows[row].depth
         wait += h.time - r.ready
-        call += call_estimate(v, row)
+        call += rows[row].call
         load += v.agents[r.agent].prefix * h.load_token
         seen[r.agent] = 1
     age = 0.0
@@ -113,7 +140,7 @@ def _overall(v: View, out: NDArray[np.float32]) -> None:
 
 
 @inner
-def _candidate(v: View, c: Candidates, k: int, out: NDArray[np.float32]) -> None:
+def _candidate(v: View, rows: NDArray[Any], c: Candidates, k: int, out: NDArray[np.float32]) -> None:
     h = v.head[0]
     unit = h.age_scale
     budget = float(h.budget)
@@ -132,41 +159,38 @@ def _candidate(v: View, c: Candidates, k: int, out: NDArray[np.float32]) -> None
     fill = 0.0
     fresh = 0
     total = info.n_kept + info.n_admitted
-    chosen = np.zeros(v.requests.shape[0], np.uint8)
     for i in range(total):
         row = c.rows[k, i]
-        r = v.requests[row]
-        used[r.agent] = 1
-        need = reserved(v, row)
-        tokens += need
+        x = rows[row]
+        used[v.requests[row].agent] = 1
+        tokens += x.need
         if i >= info.n_kept:
-            chosen[row] = 1
-            fresh += need
-            age += h.time - v.tasks[r.task].arrival
-            depth += _depth(v, row)
-            sinks += 1 if v.stages[r.stage].n_succ == 0 else 0
-            call += call_estimate(v, row)
-            fill += h.prefill_token * (r.suffix - r.cached + r.generated)
+            x.stamp = k
+            fresh += x.need
+            age += x.age
+            depth += x.depth
+            sinks += x.sink
+            call += x.call
+            fill += x.fill
     for a in range(v.agents.shape[0]):
-        x = v.agents[a]
+        agent = v.agents[a]
         if c.prefixes[k, a]:
-            prefixes += x.prefix
+            prefixes += agent.prefix
             n_prefixes += 1
             if not used[a]:
-                idle += x.prefix
-            if not x.resident and not x.cached:
-                incoming += x.prefix
-        elif x.resident:
-            outgoing += x.prefix
+                idle += agent.prefix
+            if not agent.resident and not agent.cached:
+                incoming += agent.prefix
+        elif agent.resident:
+            outgoing += agent.prefix
     covered = 0
     uncovered = 0
     left_age = 0.0
     for i in range(h.n_ready):
         row = v.ready[i]
-        if not chosen[row]:
-            r = v.requests[row]
-            left_age = max(left_age, h.time - v.tasks[r.task].arrival)
-            if c.prefixes[k, r.agent]:
+        if rows[row].stamp != k:
+            left_age = max(left_age, rows[row].age)
+            if c.prefixes[k, v.requests[row].agent]:
                 covered += 1
             else:
                 uncovered += 1
@@ -214,13 +238,14 @@ def features(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray
         rows: float32 (n, len(CANDIDATE_FEATURES)) with n at least the number of candidates, written; rows without a
             candidate are zero.
     """
-    _overall(v, overall)
+    table = _rows(v)
+    _overall(v, table, overall)
     best = -np.inf
     for k in range(c.count[0]):
         best = max(best, c.info[k].total)
     for k in range(rows.shape[0]):
         if k < c.count[0]:
-            _candidate(v, c, k, rows[k])
+            _candidate(v, table, c, k, rows[k])
             rows[k, _BEHIND] = _squash((c.info[k].total - best) / v.head[0].age_scale)
         else:
             for x in range(rows.shape[1]):
