@@ -80,10 +80,15 @@ def _open(name: str) -> Iterator[BinaryIO]:
 
 
 def _answer(text: bytes, policy: Any, name: str) -> "Explanation":
+    from topas_env._errors import InfeasibleDecision, InputError
     from topas_env._explain import explain as explain_decision
     from topas_env._snapshot import Snapshot
 
-    return explain_decision(Snapshot.from_json(text, source=name), policy)
+    snapshot = Snapshot.from_json(text, source=name)
+    try:
+        return explain_decision(snapshot, policy)
+    except InfeasibleDecision as error:
+        raise InputError(f"{name}: policy {policy.name}: {error}") from error
 
 
 def _show_error(message: str, line: int, *, json: bool) -> None:
@@ -125,9 +130,10 @@ def _print(answer: "Explanation", line: int | None) -> None:
         out.print(f"  {label}: {', '.join(found[key]) or '-'}", soft_wrap=True)
     terms = found["terms_s"]
     signs = dict(zip(_TERMS, "+---+", strict=True))
-    parts = "  ".join(f"{signs[term]} {term} {number(terms[term])}" for term in _TERMS)
-    out.print(f"  score {found['score_s']:.4g} s  =  {parts}", soft_wrap=True)
-    out.print(f"  {found['candidates']} states scored, decided in {number(found['decision_ms'], 2)} ms")
+    parts = "  ".join(f"{signs[term]} {term} {_seconds(terms[term])}" for term in _TERMS)
+    out.print(f"  score {_seconds(found['score_s'])} s  =  {parts}", soft_wrap=True)
+    states = "1 state" if found["candidates"] == 1 else f"{found['candidates']} states"
+    out.print(f"  {states} scored, decided in {number(found['decision_ms'], 2)} ms")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="The best candidates", title_justify="left")
     table.add_column("score s", justify="right")
     for term in _TERMS:
@@ -137,14 +143,18 @@ def _print(answer: "Explanation", line: int | None) -> None:
     table.add_column("preempts")
     for best in answer.best:
         table.add_row(
-            f"{best.score_s:.4g}",
-            *(number(float(getattr(best.terms_s, term))) for term in _TERMS),
+            _seconds(best.score_s),
+            *(_seconds(float(getattr(best.terms_s, term))) for term in _TERMS),
             ", ".join(best.prefixes) or "-",
             _few(best.admitted),
             _few(best.preempted),
             style="bold" if best.chosen else "",
         )
     out.print(table)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.3f}" if value else "0"
 
 
 def _few(names: tuple[str, ...]) -> str:
