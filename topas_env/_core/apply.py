@@ -8,7 +8,7 @@ from topas_env._core.choice import Choice
 from topas_env._core.decode import pass_time
 from topas_env._core.engine import sample
 from topas_env._core.estimates import reserved
-from topas_env._core.jit import inner, kernel
+from topas_env._core.jit import lean
 from topas_env._core.layout import RUNNING
 from topas_env._core.lifecycle import next_event
 from topas_env._core.memory import drop_leaf, drop_prefix, log, make_room, unadmit
@@ -17,13 +17,13 @@ from topas_env._core.world import LOG_ADMIT, LOG_LOAD, LOG_RELEASE, LOG_RESIDENT
 __all__ = ["apply"]
 
 
-@inner
+@lean
 def _release(w: World, agent: int) -> None:
     """Takes a prefix out of the resident ones: a whole one stays cached where eviction is lazy."""
     c = w.clock[0]
     shown = w.v.agents[agent]
     state = w.agents[agent]
-    log(w.clock, w.log, LOG_RELEASE, agent, -1, shown.prefix)
+    log(w.clock, w.log, LOG_RELEASE, agent, shown.prefix)
     whole = state.left == 0 and state.ready_at <= c.time
     if whole and not w.physics[0].eager:
         shown.resident = 0
@@ -34,7 +34,7 @@ def _release(w: World, agent: int) -> None:
         drop_prefix(w, agent)
 
 
-@inner
+@lean
 def _enter(w: World, agent: int) -> bool:
     """Makes a prefix resident; returns True where it has to be loaded or computed. Loads are booked later."""
     c = w.clock[0]
@@ -42,7 +42,7 @@ def _enter(w: World, agent: int) -> bool:
     state = w.agents[agent]
     shown.resident = 1
     state.touched = c.time
-    log(w.clock, w.log, LOG_RESIDENT, agent, -1, shown.prefix)
+    log(w.clock, w.log, LOG_RESIDENT, agent, shown.prefix)
     if shown.cached:
         shown.cached = 0
         c.n_cached -= 1
@@ -59,7 +59,7 @@ def _enter(w: World, agent: int) -> bool:
     return True
 
 
-@inner
+@lean
 def _load(w: World, agent: int) -> None:
     """Books the load of a prefix on the transfer channel, behind what is booked already."""
     c = w.clock[0]
@@ -69,10 +69,10 @@ def _load(w: World, agent: int) -> None:
         state.ready_at = max(c.channel_free, c.time) + w.physics[0].load_token * tokens
         c.channel_free = state.ready_at
         c.loads += 1
-        log(w.clock, w.log, LOG_LOAD, agent, -1, tokens)
+        log(w.clock, w.log, LOG_LOAD, agent, tokens)
 
 
-@inner
+@lean
 def _admit(w: World, row: int, credit: float) -> None:
     """Admits a ready request; the caller takes it out of the ready list."""
     c = w.clock[0]
@@ -106,10 +106,10 @@ def _admit(w: World, row: int, credit: float) -> None:
         result.admitted = c.time
     result.readmitted = c.time
     result.cached = r.cached
-    log(w.clock, w.log, LOG_ADMIT, r.agent, s.call, r.generated)
+    log(w.clock, w.log, LOG_ADMIT, np.int64(r.agent), s.call)
 
 
-@inner
+@lean
 def _compact_ready(w: World) -> None:
     """Removes admitted requests from the ready list."""
     h = w.v.head[0]
@@ -122,7 +122,7 @@ def _compact_ready(w: World) -> None:
     h.n_ready = j
 
 
-@inner
+@lean
 def _force(w: World) -> int:
     """Admits the oldest ready request, with the other prefixes released where they leave no room for it.
 
@@ -146,13 +146,13 @@ def _force(w: World) -> int:
         incoming = 1
     _admit(w, row, 0.0)
     _compact_ready(w)
-    make_room(w, 0)
+    make_room(w, np.int64(0))
     _load(w, agent)
     c.forced += 1
     return incoming
 
 
-@kernel
+@lean
 def apply(w: World, choice: Choice) -> None:
     """Carries a feasible decision out.
 
@@ -180,7 +180,7 @@ def apply(w: World, choice: Choice) -> None:
             v.running[h.n_running] = row
             h.n_running += 1
         else:
-            unadmit(w, row, 0)
+            unadmit(w, row, np.int64(0))
     incoming = 0
     outgoing = 0
     for a in range(len(v.agents)):
@@ -195,7 +195,7 @@ def apply(w: World, choice: Choice) -> None:
         _admit(w, np.int64(choice.rows[i]), choice.credits[i])
     if admitted > 0:
         _compact_ready(w)
-    while make_room(w, 0) == 1:
+    while make_room(w, np.int64(0)) == 1:
         pass
     for i in range(info.n_kept, info.n_kept + admitted):
         _load(w, np.int64(v.requests[choice.rows[i]].agent))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import inner
+from topas_env._core.jit import lean
 from topas_env._core.memory import make_room
 from topas_env._core.world import DECODE, ITL_BINS, ITL_LEAST_S, ITL_RATIO, World
 
@@ -15,7 +15,7 @@ __all__ = ["count_gap", "decoding", "pass_time", "run_decode", "step_time", "ste
 _LOG_RATIO = math.log(ITL_RATIO)
 
 
-@inner
+@lean
 def pass_time(clock: NDArray[Any], head: NDArray[Any], seconds: float) -> None:
     """Lets time pass with the running requests as they are."""
     c = clock[0]
@@ -24,7 +24,7 @@ def pass_time(clock: NDArray[Any], head: NDArray[Any], seconds: float) -> None:
     c.batch_area += seconds * head[0].n_running
 
 
-@inner
+@lean
 def count_gap(itl: NDArray[np.int64], seconds: float, count: int) -> None:
     """Adds gaps between output tokens to their histogram."""
     i = 0
@@ -33,20 +33,20 @@ def count_gap(itl: NDArray[np.int64], seconds: float, count: int) -> None:
     itl[i] += count
 
 
-@inner
+@lean
 def step_time(physics: NDArray[Any], n: int, context: int) -> float:
     """Returns the time of one decode step of n requests with so many tokens of context."""
     p = physics[0]
     return float(p.step_base + p.step_request * n + p.step_kv * context)
 
 
-@inner
-def steps_time(first: float, growth: float, k: int) -> float:
+@lean
+def steps_time(first: float, growth: float, k: float) -> float:
     """Returns the time of k steps, the first of which lasts `first` and each further one `growth` longer."""
     return k * first + growth * (0.5 * k * (k - 1))
 
 
-@inner
+@lean
 def steps_until(first: float, growth: float, seconds: float) -> float:
     """Returns the least k of at least 1 for which k steps last at least `seconds`, as a float (it may be infinite)."""
     if seconds <= first:
@@ -68,7 +68,7 @@ def steps_until(first: float, growth: float, seconds: float) -> float:
     return float(k)
 
 
-@inner
+@lean
 def decoding(w: World) -> tuple[int, int, int]:
     """Returns how many requests decode, their tokens of context, and how many of them get new tokens."""
     v = w.v
@@ -87,7 +87,7 @@ def decoding(w: World) -> tuple[int, int, int]:
     return n, context, new
 
 
-@inner
+@lean
 def _count_steps(w: World, start: float, first: float, growth: float, k: int, new: int) -> None:
     """Adds the gaps of k steps to the histogram, each bin's share at once."""
     v = w.v
@@ -95,7 +95,7 @@ def _count_steps(w: World, start: float, first: float, growth: float, k: int, ne
     for i in range(v.head[0].n_running):
         s = w.requests[v.running[i]]
         if s.phase == DECODE and s.redo == 0 and s.last_token != start:
-            count_gap(w.itl, start + first - s.last_token, 1)
+            count_gap(w.itl, start + first - s.last_token, np.int64(1))
             stalled += 1
     if new > stalled:
         count_gap(w.itl, first, new - stalled)
@@ -106,12 +106,12 @@ def _count_steps(w: World, start: float, first: float, growth: float, k: int, ne
         if growth > 0.0 and gap > ITL_LEAST_S:
             i = int(math.log(gap / ITL_LEAST_S) / _LOG_RATIO)
             edge = ITL_LEAST_S * math.exp((i + 1) * _LOG_RATIO)
-            upto = min(k, max(done + 1, int(math.ceil((edge - first) / growth))))
+            upto = min(k, max(done + 1, math.ceil((edge - first) / growth)))
         count_gap(w.itl, gap, new * (upto - done))
         done = upto
 
 
-@inner
+@lean
 def run_decode(w: World, until: float) -> int:
     """Decodes up to the first completion, the end of memory, or the first boundary at or after `until`.
 
@@ -143,7 +143,7 @@ def run_decode(w: World, until: float) -> int:
     if limit < k:
         k = np.int64(limit)
     start = c.time
-    seconds = steps_time(first, growth, k)
+    seconds = steps_time(first, growth, float(k))
     pass_time(w.clock, w.v.head, seconds)
     if limit <= k and c.time < until:  # the sum was rounded below the event
         c.time = until

@@ -3,7 +3,7 @@
 import math
 
 from topas_env._core.decode import pass_time, run_decode
-from topas_env._core.jit import inner, kernel
+from topas_env._core.jit import lean
 from topas_env._core.lifecycle import complete_requests, next_event, process_events
 from topas_env._core.memory import integrate
 from topas_env._core.prefill import run_prefill
@@ -12,7 +12,7 @@ from topas_env._core.world import DECODE, END, GROW, POINT, STUCK, World
 __all__ = ["advance", "sample"]
 
 
-@inner
+@lean
 def _has_room(w: World) -> bool:
     """Tells whether the arrays that one round of the loop and one decision write to are long enough."""
     c = w.clock[0]
@@ -28,7 +28,7 @@ def _has_room(w: World) -> bool:
     return True
 
 
-@inner
+@lean
 def sample(w: World) -> None:
     """Writes down the memory of each agent, where everything is recorded."""
     c = w.clock[0]
@@ -47,7 +47,7 @@ def sample(w: World) -> None:
     c.n_samples += 1
 
 
-@inner
+@lean
 def _next_load(w: World) -> float:
     """Returns when the next load of a prefix that a running request waits for is done, infinity if there is none."""
     time = math.inf
@@ -61,13 +61,13 @@ def _next_load(w: World) -> float:
     return time
 
 
-@kernel
+@lean
 def advance(w: World) -> int:
     """Runs the engine to the next scheduling point.
 
     Returns:
-        POINT, a decision is wanted; END; GROW, the caller gives the world more room and calls again; STUCK, `clock.stuck_call`
-        alone does not fit the budget.
+        POINT, a decision is wanted; END; GROW, the caller gives the world more room and calls again; STUCK,
+        `clock.stuck_call` alone does not fit the budget.
     """
     c = w.clock[0]
     h = w.v.head[0]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import inner
+from topas_env._core.jit import lean
 from topas_env._core.layout import DONE, HISTORY_LIMIT, READY, TOOL, WAITING
 from topas_env._core.memory import add_leaf, insert_ready, integrate, log
 from topas_env._core.service import observe_call, observe_stage, ring_mean
@@ -15,7 +15,7 @@ from topas_env._core.world import LOG_FINISH, PREFILL, World
 __all__ = ["complete_requests", "next_event", "process_events"]
 
 
-@inner
+@lean
 def next_event(clock: NDArray[Any], arrival: NDArray[np.float64], events: NDArray[Any]) -> float:
     """Returns the time of the next arrival or end of a tool wait, infinity if there is none."""
     c = clock[0]
@@ -27,7 +27,7 @@ def next_event(clock: NDArray[Any], arrival: NDArray[np.float64], events: NDArra
     return time
 
 
-@inner
+@lean
 def _before(events: NDArray[Any], i: int, j: int) -> bool:
     """Compares two events of the heap."""
     a = events[i]
@@ -35,7 +35,7 @@ def _before(events: NDArray[Any], i: int, j: int) -> bool:
     return bool(a.time < b.time or (a.time == b.time and a.order < b.order))
 
 
-@inner
+@lean
 def _swap(events: NDArray[Any], i: int, j: int) -> None:
     a = events[i]
     b = events[j]
@@ -44,7 +44,7 @@ def _swap(events: NDArray[Any], i: int, j: int) -> None:
     b.time, b.order, b.row, b.pos = time, order, row, pos
 
 
-@inner
+@lean
 def _push_event(clock: NDArray[Any], events: NDArray[Any], time: float, order: int, task: int, pos: int) -> None:
     """Notes the end of a tool wait."""
     c = clock[0]
@@ -60,14 +60,14 @@ def _push_event(clock: NDArray[Any], events: NDArray[Any], time: float, order: i
         i = (i - 1) // 2
 
 
-@inner
+@lean
 def _pop_event(clock: NDArray[Any], events: NDArray[Any]) -> None:
     """Removes the first event."""
     c = clock[0]
     c.n_events -= 1
     n = c.n_events
-    _swap(events, 0, n)
-    i = 0
+    _swap(events, np.int64(0), n)
+    i = np.int64(0)
     while True:
         least = i
         if 2 * i + 1 < n and _before(events, 2 * i + 1, least):
@@ -80,7 +80,7 @@ def _pop_event(clock: NDArray[Any], events: NDArray[Any]) -> None:
         i = least
 
 
-@inner
+@lean
 def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     """Makes the request of the next call of a stage."""
     c = w.clock[0]
@@ -121,7 +121,7 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     insert_ready(w.v.head, w.v.requests, w.v.ready, row)
 
 
-@inner
+@lean
 def _arrive(w: World) -> None:
     """Lets the next task arrive: its stages without predecessors become ready."""
     c = w.clock[0]
@@ -144,7 +144,7 @@ def _arrive(w: World) -> None:
     flow = v.workflows[t.workflow]
     w.tasks[row].left = flow.n_stages
     w.tasks[row].service = 0.0
-    for pos in range(flow.n_stages):
+    for pos in range(np.int64(flow.n_stages)):
         shown = v.task_stages[row, pos]
         shown.status = WAITING
         shown.request = -1
@@ -153,12 +153,12 @@ def _arrive(w: World) -> None:
         state.call = 0
         state.preds_left = v.stages[flow.stage0 + pos].n_pred
         state.leaf = 0
-    for pos in range(flow.n_stages):
+    for pos in range(np.int64(flow.n_stages)):
         if w.stages[row, pos].preds_left == 0:
             _make_ready(w, row, pos, time)
 
 
-@inner
+@lean
 def _finish_task(w: World, task: int, time: float) -> None:
     """Records the completion time of a task and frees its row."""
     c = w.clock[0]
@@ -187,7 +187,7 @@ def _finish_task(w: World, task: int, time: float) -> None:
     c.n_free_tasks += 1
 
 
-@inner
+@lean
 def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
     """Ends a stage: its successors may become ready, its task may be finished."""
     v = w.v
@@ -207,7 +207,7 @@ def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
             _make_ready(w, task, np.int64(v.succs[k]), time)
 
 
-@inner
+@lean
 def _go_on(w: World, task: int, pos: int, time: float) -> None:
     """Goes on with a stage after a call and its tool wait."""
     t = w.v.tasks[task]
@@ -218,7 +218,7 @@ def _go_on(w: World, task: int, pos: int, time: float) -> None:
         _finish_stage(w, task, pos, time)
 
 
-@inner
+@lean
 def process_events(w: World) -> bool:
     """Handles all arrivals and ends of tool waits up to now, in order; returns False if room runs out before."""
     c = w.clock[0]
@@ -227,7 +227,8 @@ def process_events(w: World) -> bool:
             return True
         if c.n_free_tasks < 1 or c.n_free_requests < c.max_out:
             return False
-        if c.n_events == 0 or (c.next_arrival < len(w.trace.arrival) and w.trace.arrival[c.next_arrival] <= w.events[0].time):
+        arrives = c.next_arrival < len(w.trace.arrival)
+        if c.n_events == 0 or (arrives and w.trace.arrival[c.next_arrival] <= w.events[0].time):
             _arrive(w)
         else:
             e = w.events[0]
@@ -236,7 +237,7 @@ def process_events(w: World) -> bool:
             _go_on(w, task, pos, time)
 
 
-@inner
+@lean
 def _complete(w: World, row: int) -> None:
     """Completes a request that was taken from the running list."""
     c = w.clock[0]
@@ -251,7 +252,7 @@ def _complete(w: World, row: int) -> None:
     agent.touched = c.time
     c.used -= tokens
     w.results[s.call].finish = c.time
-    log(w.clock, w.log, LOG_FINISH, r.agent, s.call, r.generated)
+    log(w.clock, w.log, LOG_FINISH, np.int64(r.agent), s.call)
     observe_call(v, np.int64(r.stage), service, r.generated)
     shown = v.task_stages[task, pos]
     shown.service += service
@@ -273,7 +274,7 @@ def _complete(w: World, row: int) -> None:
         _go_on(w, task, pos, c.time)
 
 
-@inner
+@lean
 def complete_requests(w: World) -> bool:
     """Completes the running requests that have all their output; returns False if room runs out before."""
     c = w.clock[0]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import inner
+from topas_env._core.jit import lean
 from topas_env._core.layout import READY
 from topas_env._core.world import (
     DECODE,
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-@inner
-def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, call: int, value: int) -> None:
+@lean
+def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, subject: int) -> None:
     """Writes a line of the full record, where there is one; `advance` keeps enough room free."""
     c = clock[0]
     if c.record >= 2:
@@ -37,12 +37,11 @@ def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, call: i
         line.time = c.time
         line.kind = kind
         line.agent = agent
-        line.call = call
-        line.value = value
+        line.subject = subject
         c.n_log += 1
 
 
-@inner
+@lean
 def integrate(clock: NDArray[Any], time: float) -> None:
     """Adds the unfinished tasks up to `time` to the integral."""
     c = clock[0]
@@ -51,8 +50,8 @@ def integrate(clock: NDArray[Any], time: float) -> None:
         c.area_time = time
 
 
-@inner
-def insert_ready(head: NDArray[Any], requests: NDArray[Any], ready: NDArray[np.int32], row: int) -> None:
+@lean
+def insert_ready(head: NDArray[Any], requests: NDArray[Any], ready: NDArray[np.int64], row: int) -> None:
     """Puts a request into the ready list, which is in (ready time, rank) order."""
     h = head[0]
     new = requests[row]
@@ -67,7 +66,7 @@ def insert_ready(head: NDArray[Any], requests: NDArray[Any], ready: NDArray[np.i
     h.n_ready += 1
 
 
-@inner
+@lean
 def add_leaf(w: World, task: int, pos: int, tokens: int) -> None:
     """Leaves the KV of a finished call in memory as the most recently used leaf."""
     c = w.clock[0]
@@ -86,7 +85,7 @@ def add_leaf(w: World, task: int, pos: int, tokens: int) -> None:
     c.used += tokens
 
 
-@inner
+@lean
 def drop_leaf(w: World, task: int, pos: int) -> None:
     """Takes a stage's leaf out of memory; a ready request that would have used it finds nothing."""
     c = w.clock[0]
@@ -107,7 +106,7 @@ def drop_leaf(w: World, task: int, pos: int) -> None:
         w.v.requests[request].cached = 0
 
 
-@inner
+@lean
 def drop_prefix(w: World, agent: int) -> None:
     """Evicts a prefix that no running request uses; with a host tier a whole one is copied there first."""
     c = w.clock[0]
@@ -127,14 +126,14 @@ def drop_prefix(w: World, agent: int) -> None:
             c.channel_free = max(c.channel_free, c.time) + p.offload_token * shown.prefix
             state.copied = 1
     state.left = 0
-    log(w.clock, w.log, LOG_EVICT, agent, -1, shown.prefix)
+    log(w.clock, w.log, LOG_EVICT, agent, shown.prefix)
 
 
-@inner
+@lean
 def _evict_one(w: World) -> bool:
     """Evicts the least recently used of cached prefixes and history leaves; of equals a leaf, so children go first."""
     c = w.clock[0]
-    best = -1
+    best = np.int64(-1)
     used = math.inf
     if c.n_cached > 0:
         for a in range(len(w.agents)):
@@ -153,10 +152,10 @@ def _evict_one(w: World) -> bool:
     return True
 
 
-@inner
+@lean
 def _evict_idle(w: World) -> bool:
     """Evicts the least recently used resident prefix without a running request."""
-    best = -1
+    best = np.int64(-1)
     used = math.inf
     for a in range(len(w.agents)):
         shown = w.v.agents[a]
@@ -169,7 +168,7 @@ def _evict_idle(w: World) -> bool:
     return True
 
 
-@inner
+@lean
 def unadmit(w: World, row: int, retracted: int) -> None:
     """Takes a request that the caller removed from the running list back to the ready ones; its KV is gone.
 
@@ -192,20 +191,20 @@ def unadmit(w: World, row: int, retracted: int) -> None:
     if retracted:
         c.retractions += 1
         w.results[s.call].retractions += 1
-        log(w.clock, w.log, LOG_RETRACT, r.agent, s.call, r.generated)
+        log(w.clock, w.log, LOG_RETRACT, np.int64(r.agent), s.call)
     else:
         c.preemptions += 1
         w.results[s.call].preemptions += 1
-        log(w.clock, w.log, LOG_PREEMPT, r.agent, s.call, r.generated)
+        log(w.clock, w.log, LOG_PREEMPT, np.int64(r.agent), s.call)
     insert_ready(w.v.head, w.v.requests, w.v.ready, row)
 
 
-@inner
+@lean
 def make_room(w: World, tokens: int) -> int:
-    """Frees memory until `tokens` more fit: cached prefixes and leaves, idle resident prefixes, then the newest request.
+    """Frees memory until `tokens` more fit: cached prefixes and leaves, idle resident prefixes, the newest request.
 
     Returns:
-        0: they fit; 1: they may not fit yet, as a request was retracted and the caller's need has changed; 2: they cannot fit.
+        0: they fit; 1: a request was retracted, so the caller's need has changed; 2: they cannot fit.
     """
     c = w.clock[0]
     h = w.v.head[0]
@@ -218,6 +217,6 @@ def make_room(w: World, tokens: int) -> int:
                 c.stuck_call = w.requests[w.v.running[0]].call
             return 2
         h.n_running -= 1
-        unadmit(w, np.int64(w.v.running[h.n_running]), 1)
+        unadmit(w, np.int64(w.v.running[h.n_running]), np.int64(1))
         return 1
     return 0

@@ -1,14 +1,16 @@
 """Prefill batches: plan one in admission order, make room for the tokens that it yields, run it."""
 
+import numpy as np
+
 from topas_env._core.decode import count_gap, decoding, pass_time, step_time
-from topas_env._core.jit import inner
+from topas_env._core.jit import lean
 from topas_env._core.memory import log, make_room
 from topas_env._core.world import DECODE, LOG_FIRST_TOKEN, World
 
 __all__ = ["run_prefill"]
 
 
-@inner
+@lean
 def _plan(w: World) -> tuple[int, int]:
     """Shares the tokens of a batch out in admission order.
 
@@ -48,7 +50,7 @@ def _plan(w: World) -> tuple[int, int]:
     return total, growth
 
 
-@inner
+@lean
 def _yield_token(w: World, row: int) -> None:
     """Gives a request its next token at the end of a batch; a token that is decoded again is not new."""
     c = w.clock[0]
@@ -61,15 +63,15 @@ def _yield_token(w: World, row: int) -> None:
     c.used += 1
     if r.generated == 1:
         w.results[s.call].first_token = c.time
-        log(w.clock, w.log, LOG_FIRST_TOKEN, r.agent, s.call, 0)
+        log(w.clock, w.log, LOG_FIRST_TOKEN, np.int64(r.agent), s.call)
     else:
-        count_gap(w.itl, c.time - s.last_token, 1)
+        count_gap(w.itl, c.time - s.last_token, np.int64(1))
     s.last_token = c.time
     if r.generated >= s.output:
         c.n_complete += 1
 
 
-@inner
+@lean
 def run_prefill(w: World) -> int:
     """Runs a prefill batch where one can run.
 

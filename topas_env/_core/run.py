@@ -1,4 +1,4 @@
-"""Runs of a world under a compiled policy, and copies of worlds for planners."""
+"""Runs of a world: one step for policies in Python, whole runs for compiled ones."""
 
 import time
 from typing import Any
@@ -7,31 +7,41 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
 from topas_env._core.codes import CODES
 from topas_env._core.decide import decide
 from topas_env._core.engine import advance
-from topas_env._core.jit import kernel
-from topas_env._core.apply import apply
+from topas_env._core.jit import inner, kernel
 from topas_env._core.world import PAUSED, POINT, World
 
-__all__ = ["now_s", "run"]
+__all__ = ["proceed", "run"]
 
 _TOPAS = CODES["topas"]
 _CLOCK_ID = time.CLOCK_MONOTONIC
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.CPointer(types.int64)))
 
 
-@kernel
-def now_s(buffer: NDArray[np.int64]) -> float:
+@inner
+def _now_s(buffer: NDArray[np.int64]) -> float:
     """Returns the machine's monotonic clock in seconds; `buffer` is int64 (2,)."""
     _clock_gettime(_CLOCK_ID, buffer.ctypes)
     return float(buffer[0] + 1e-9 * buffer[1])
 
 
 @kernel
+def proceed(w: World, choice: Choice, decided: bool) -> int:
+    """Carries out a decision, where there is one, and runs to the next scheduling point; returns what `advance` does."""
+    if decided:
+        apply(w, choice)
+    return int(advance(w))
+
+
+@kernel
 def run(w: World, code: int, params: NDArray[Any], choice: Choice, limit: int) -> int:
     """Runs a compiled policy to the end, or for `limit` decisions.
+
+    The baselines never look at admission credits, so none are worked out for them.
 
     Returns:
         What `advance` returns, or PAUSED.
@@ -40,12 +50,12 @@ def run(w: World, code: int, params: NDArray[Any], choice: Choice, limit: int) -
     for _ in range(limit):
         state = advance(w)
         if state != POINT:
-            return state
-        start = now_s(buffer)
+            return int(state)
+        start = _now_s(buffer)
         decide(w.v, code, params, choice)
-        if code < _TOPAS:  # baselines never look at credits
+        if code < _TOPAS:
             choice.credits[:] = 0.0
         if w.clock[0].record >= 1:
-            w.wall[w.clock[0].n_decision_rows] = now_s(buffer) - start
+            w.wall[w.clock[0].n_decision_rows] = _now_s(buffer) - start
         apply(w, choice)
     return PAUSED

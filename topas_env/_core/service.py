@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import inner
+from topas_env._core.jit import lean
 from topas_env._core.layout import HISTORY_LIMIT, View
 
 __all__ = ["observe_call", "observe_stage", "ring_mean"]
 
 
-@inner
+@lean
 def ring_mean(values: NDArray[np.float64], count: int, following: int) -> float:
     """Returns the mean of a ring of HISTORY_LIMIT places, summed from the oldest value on as a list would be."""
     total = 0.0
@@ -26,7 +26,7 @@ def ring_mean(values: NDArray[np.float64], count: int, following: int) -> float:
     return total / count
 
 
-@inner
+@lean
 def observe_call(v: View, stage: int, service: float, output: int) -> None:
     """Records a finished call: its wall time from admission to completion and its output tokens."""
     stat: Any = v.stats[stage]
@@ -34,11 +34,11 @@ def observe_call(v: View, stage: int, service: float, output: int) -> None:
     v.call_outputs[stage, stat.next_call] = output
     stat.next_call = (stat.next_call + 1) % HISTORY_LIMIT
     stat.n_calls = min(stat.n_calls + 1, HISTORY_LIMIT)
-    stat.mean_call = ring_mean(v.calls[stage], stat.n_calls, stat.next_call)
+    stat.mean_call = ring_mean(v.calls[stage], np.int64(stat.n_calls), np.int64(stat.next_call))
     stat.version += 1
 
 
-@inner
+@lean
 def observe_stage(v: View, stage: int, total: float) -> None:
     """Records the total service of a finished stage and keeps the ascending copy in order."""
     stat: Any = v.stats[stage]

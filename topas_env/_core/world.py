@@ -28,7 +28,6 @@ __all__ = [
     "LOG_EVICT",
     "LOG_FINISH",
     "LOG_FIRST_TOKEN",
-    "LOG_HELD",
     "LOG_LOAD",
     "LOG_PREEMPT",
     "LOG_RELEASE",
@@ -129,7 +128,7 @@ AGENT_STATE = np.dtype(
     [
         ("in_memory", "u1"),
         ("copied", "u1"),  # host memory holds a copy
-        ("n_running", "i4"),
+        ("n_running", "i8"),
         ("left", "i8"),  # tokens of the prefix that are still to be computed
         ("planned", "i8"),  # of them in the batch that is being planned
         ("ready_at", "f8"),  # when its load is done
@@ -138,23 +137,23 @@ AGENT_STATE = np.dtype(
     align=True,
 )
 
-TASK_STATE = np.dtype([("left", "i4"), ("service", "f8")], align=True)
+TASK_STATE = np.dtype([("left", "i8"), ("service", "f8")], align=True)
 
 STAGE_STATE = np.dtype(
     [
-        ("call", "i4"),  # calls that are finished
-        ("preds_left", "i4"),
+        ("call", "i8"),  # calls that are finished
+        ("preds_left", "i8"),
         ("leaf", "i8"),  # tokens of its history in memory
         ("used", "f8"),  # when the leaf was last used
-        ("before", "i4"),  # neighbours in the list of leaves, -1: none
-        ("after", "i4"),
+        ("before", "i8"),  # neighbours in the list of leaves, -1: none
+        ("after", "i8"),
     ],
     align=True,
 )
 
 REQUEST_STATE = np.dtype(
     [
-        ("phase", "i4"),
+        ("phase", "i8"),
         ("call", "i8"),  # row of the trace's calls
         ("output", "i8"),  # true output tokens
         ("work", "i8"),  # tokens left to prefill
@@ -166,7 +165,7 @@ REQUEST_STATE = np.dtype(
     align=True,
 )
 
-EVENT = np.dtype([("time", "f8"), ("order", "i8"), ("row", "i4"), ("pos", "i4")], align=True)
+EVENT = np.dtype([("time", "f8"), ("order", "i8"), ("row", "i8"), ("pos", "i8")], align=True)
 
 CALL_RESULT = np.dtype(
     [
@@ -176,8 +175,8 @@ CALL_RESULT = np.dtype(
         ("first_token", "f8"),
         ("finish", "f8"),
         ("cached", "i8"),  # prompt tokens found in the cache at the last admission, its prefix excluded
-        ("preemptions", "i4"),  # by the policy
-        ("retractions", "i4"),  # by memory
+        ("preemptions", "i8"),  # by the policy
+        ("retractions", "i8"),  # by memory
     ],
     align=True,
 )
@@ -185,12 +184,12 @@ CALL_RESULT = np.dtype(
 DECISION = np.dtype(
     [
         ("time", "f8"),
-        ("admitted", "i4"),
-        ("preempted", "i4"),
-        ("incoming", "i4"),  # prefixes that are made resident and lie in memory nowhere
-        ("outgoing", "i4"),
-        ("ready", "i4"),  # what the policy saw
-        ("running", "i4"),
+        ("admitted", "i8"),
+        ("preempted", "i8"),
+        ("incoming", "i8"),  # prefixes that are made resident and lie in memory nowhere
+        ("outgoing", "i8"),
+        ("ready", "i8"),  # what the policy saw
+        ("running", "i8"),
         ("resident_tokens", "i8"),  # prefixes resident after it
         ("used_tokens", "i8"),  # memory in use after it, evictable tokens included
         ("decision_s", "f8"),  # simulated time that it was charged
@@ -198,9 +197,10 @@ DECISION = np.dtype(
     align=True,
 )
 
-LOG = np.dtype([("time", "f8"), ("kind", "i4"), ("agent", "i4"), ("call", "i8"), ("value", "i8")], align=True)
-LOG_ADMIT, LOG_FIRST_TOKEN, LOG_PREEMPT, LOG_RETRACT, LOG_FINISH = 0, 1, 2, 3, 4
-LOG_RESIDENT, LOG_LOAD, LOG_RELEASE, LOG_EVICT, LOG_HELD = 5, 6, 7, 8, 9
+LOG = np.dtype([("time", "f8"), ("kind", "i8"), ("agent", "i8"), ("subject", "i8")], align=True)
+# Kinds of line; numpy's integers, because numba would compile a function anew for each Python constant that it is given.
+LOG_ADMIT, LOG_FIRST_TOKEN, LOG_PREEMPT, LOG_RETRACT, LOG_FINISH = (np.int64(i) for i in range(5))
+LOG_RESIDENT, LOG_LOAD, LOG_RELEASE, LOG_EVICT = (np.int64(i) for i in range(5, 9))
 
 SAMPLE = np.dtype([("time", "f8"), ("used", "i8"), ("leaves", "i8")], align=True)
 
@@ -218,8 +218,8 @@ class World(NamedTuple):
         stages: STAGE_STATE (task capacity, most stages), beside `v.task_stages`.
         requests: REQUEST_STATE (request capacity,), beside `v.requests`.
         events: EVENT (task capacity * most stages,), a binary heap of tool waits.
-        free_tasks: int32 (task capacity,), a stack of free rows.
-        free_requests: int32 (request capacity,), likewise.
+        free_tasks: int64 (task capacity,), a stack of free rows.
+        free_requests: int64 (request capacity,), likewise.
         task_totals: float64 (HISTORY_LIMIT,), ring of total service of finished tasks.
         base: int64 (n_tasks,), position of the ids of a task's requests among all tasks' request ids.
         results: CALL_RESULT (n_calls,).
@@ -241,8 +241,8 @@ class World(NamedTuple):
     stages: NDArray[Any]
     requests: NDArray[Any]
     events: NDArray[Any]
-    free_tasks: NDArray[np.int32]
-    free_requests: NDArray[np.int32]
+    free_tasks: NDArray[np.int64]
+    free_requests: NDArray[np.int64]
     task_totals: NDArray[np.float64]
     base: NDArray[np.int64]
     results: NDArray[Any]
