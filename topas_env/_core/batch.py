@@ -7,6 +7,8 @@ serves a single environment (n = 1) and a batch, and two threads may each take a
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
+from numba.experimental import structref
 from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
@@ -15,13 +17,13 @@ from topas_env._core.choice import Candidates, Choice
 from topas_env._core.decide import score
 from topas_env._core.engine import advance
 from topas_env._core.features import features
-from topas_env._core.jit import kernel
+from topas_env._core.jit import inner, kernel
 from topas_env._core.layout import View
 from topas_env._core.rows import choice_from_bits, request_rows, row_features
 from topas_env._core.trace import Trace
 from topas_env._core.world import END, POINT, World
 
-__all__ = ["ACT", "LOOK", "REPORT", "RESUME", "START", "Board", "Output", "StateOutput", "step_candidates", "step_state"]
+__all__ = ["ACT", "LOOK", "REPORT", "RESUME", "START", "Board", "Desk", "Output", "StateOutput", "new_desk", "step_candidates", "step_state"]
 
 # What a step kernel does with each world that it is given.
 START = 0  # run to the first choice of an episode
@@ -31,8 +33,8 @@ LOOK = 3  # describe the present choice again
 
 REPORT = np.dtype(
     [
-        ("status", "i4"),  # POINT, END, GROW or STUCK
-        ("invalid", "i4"),  # 1: the action was not allowed; state mode: index into VIOLATIONS
+        ("status", "i8"),  # POINT, END, GROW or STUCK
+        ("invalid", "i8"),  # 1: the action was not allowed; state mode: index into VIOLATIONS
         ("left", "i8"),  # both sides of the violated constraint
         ("right", "i8"),
         ("forced", "i8"),  # requests admitted by force in this step
@@ -51,12 +53,12 @@ class Board(NamedTuple):
     Attributes:
         report: REPORT (n,).
         candidates: `Candidates` with a leading dimension n.
-        order: int32 (n, max_requests), requests of the rows in the state mode.
+        order: int64 (n, max_requests), requests of the rows in the state mode.
     """
 
     report: NDArray[Any]
     candidates: Candidates
-    order: NDArray[np.int32]
+    order: NDArray[np.int64]
 
 
 class Output(NamedTuple):
@@ -91,7 +93,31 @@ class StateOutput(NamedTuple):
     requests: NDArray[np.float32]
 
 
+@structref.register
+class _DeskType(types.StructRef):  # type: ignore[misc]
+    """Numba's type of a `Desk`."""
+
+
+class Desk(structref.StructRefProxy):  # type: ignore[misc]
+    """One handle for all that the kernels keep: Python passes it in a microsecond, sixty arrays take twenty.
+
+    Attributes:
+        stack: `World` with a leading dimension n.
+        board: `Board`.
+        params: PARAMS (1,).
+    """
+
+
+structref.define_proxy(Desk, _DeskType, ["stack", "board", "params"])
+
+
 @kernel
+def new_desk(stack: World, board: Board, params: NDArray[Any]) -> Desk:
+    """Returns a handle; it keeps the arrays that it was given."""
+    return Desk(stack, board, params)
+
+
+@inner
 def _world(s: World, i: int) -> World:
     """Returns world i of a stack."""
     v = s.v
@@ -109,19 +135,19 @@ def _world(s: World, i: int) -> World:
     )  # fmt: skip
 
 
-@kernel
+@inner
 def _list(c: Candidates, i: int) -> Candidates:
     """Returns the candidates of world i."""
     return Candidates(c.count[i], c.info[i], c.prefixes[i], c.rows[i], c.credits[i])
 
 
-@kernel
+@inner
 def _nth(c: Candidates, k: int) -> Choice:
     """Returns candidate k of one world."""
     return Choice(c.info[k : k + 1], c.prefixes[k], c.rows[k], c.credits[k])
 
 
-@kernel
+@inner
 def _settle(w: World, c: Candidates, params: NDArray[Any], skip: bool) -> int:
     """Runs to the next point with a choice; with `skip`, points with one candidate are passed."""
     while True:
@@ -135,7 +161,7 @@ def _settle(w: World, c: Candidates, params: NDArray[Any], skip: bool) -> int:
         apply(w, _nth(c, 0))
 
 
-@kernel
+@inner
 def _account(w: World, r: Any, status: int, what: int) -> None:
     """Books the reward and the admissions by force; those before the first choice are booked with the first step."""
     c = w.clock[0]
@@ -155,10 +181,10 @@ def _account(w: World, r: Any, status: int, what: int) -> None:
 
 @kernel
 def step_candidates(
-    s: World, b: Board, params: NDArray[Any], skip: bool, what: int, todo: NDArray[np.int64], actions: NDArray[np.int64],
-    out: Output,
-) -> None:  # fmt: skip
+    desk: Desk, skip: bool, what: int, todo: NDArray[np.int64], actions: NDArray[np.int64], out: Output
+) -> None:
     """Does `what` with the worlds `todo` of a stack in the candidates mode; `actions` has one for each world of it."""
+    s, b, params = desk.stack, desk.board, desk.params
     limit = out.allowed.shape[1]
     for k in range(todo.shape[0]):
         i = todo[k]
@@ -189,10 +215,11 @@ def step_candidates(
 
 @kernel
 def step_state(
-    s: World, b: Board, params: NDArray[Any], skip: bool, what: int, todo: NDArray[np.int64],
-    prefix_bits: NDArray[np.int8], request_bits: NDArray[np.int8], out: StateOutput,
+    desk: Desk, skip: bool, what: int, todo: NDArray[np.int64], prefix_bits: NDArray[np.int8],
+    request_bits: NDArray[np.int8], out: StateOutput,
 ) -> None:  # fmt: skip
     """Does `what` with the worlds `todo` of a stack in the state mode; the bits are (n, rows)."""
+    s, b, params = desk.stack, desk.board, desk.params
     none = np.zeros(1, np.int64)
     for k in range(todo.shape[0]):
         i = todo[k]
@@ -202,7 +229,7 @@ def step_state(
         order = b.order[i]
         status = r.status
         if what == ACT and status == POINT:
-            # The last candidate gives the room for the choice; the incumbent is the first and stays.
+            # The scratch row behind the candidates gives the room for the choice.
             choice = _nth(c, c.info.shape[0] - 1)
             sides = np.zeros(2, np.int64)
             r.invalid = choice_from_bits(w.v, order, prefix_bits[i], request_bits[i], choice, sides)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice
 from topas_env._core.estimates import call_estimate, estimate, reserved
-from topas_env._core.jit import kernel
+from topas_env._core.jit import inner
 from topas_env._core.layout import RUNNING, View
 from topas_env._core.problem import reuse_counts
 
@@ -69,12 +69,12 @@ REQUEST_ROW_FEATURES = (
 )
 
 
-@kernel
-def request_rows(v: View, order: NDArray[np.int32]) -> int:
+@inner
+def request_rows(v: View, order: NDArray[np.int64]) -> int:
     """Fills `order` with the requests of the rows and returns how many requests have no row."""
     h = v.head[0]
     n = h.n_running + h.n_ready
-    full = np.empty(n, np.int32)
+    full = np.empty(n, np.int64)
     full[: h.n_running] = v.running[: h.n_running]
     for i in range(h.n_ready):
         row = v.ready[i]
@@ -95,10 +95,10 @@ def request_rows(v: View, order: NDArray[np.int32]) -> int:
     return int(n - fit)
 
 
-@kernel
+@inner
 def choice_from_bits(
     v: View,
-    order: NDArray[np.int32],
+    order: NDArray[np.int64],
     prefix_bits: NDArray[np.int8],
     request_bits: NDArray[np.int8],
     choice: Choice,
@@ -170,19 +170,19 @@ def choice_from_bits(
     return 0
 
 
-@kernel
+@inner
 def _share(tokens: float, budget: float) -> float:
     return float(min(tokens / budget, ROW_LIMIT))
 
 
-@kernel
+@inner
 def _log(x: float) -> float:
     return float(min(math.log1p(max(x, 0.0)) / 4.0, ROW_LIMIT))
 
 
-@kernel
+@inner
 def row_features(
-    v: View, params: NDArray[Any], order: NDArray[np.int32], agents: NDArray[np.float32], requests: NDArray[np.float32]
+    v: View, params: NDArray[Any], order: NDArray[np.int64], agents: NDArray[np.float32], requests: NDArray[np.float32]
 ) -> None:
     """Fills float32 (rows of agents, features) and (rows of requests, features); rows that hold nothing are 0."""
     h = v.head[0]

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.batch import ACT, LOOK, REPORT, RESUME, START, Board, Output, StateOutput, step_candidates, step_state
+from topas_env._core.batch import (
+    ACT,
+    LOOK,
+    REPORT,
+    RESUME,
+    START,
+    Board,
+    Output,
+    StateOutput,
+    new_desk,
+    step_candidates,
+    step_state,
+)
 from topas_env._core.choice import CHOICE, Candidates, Choice
 from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
 from topas_env._core.rows import AGENT_ROW_FEATURES, REQUEST_ROW_FEATURES, VIOLATIONS
@@ -53,7 +65,8 @@ class Batch:
         self._state = settings.mode == "state"
         self._stack: Stack | None = None
         self._board: Board | None = None
-        self._previous: list[Any] = []
+        self._desk: Any = None
+        self._behind: tuple[World, Board] | None = None  # what the desk was made of
         self.workloads = []
         self._threads = max(1, min(threads, count // _LEAST_FOR_THREADS))
         self._parts = np.array_split(self._all, self._threads)
@@ -177,7 +190,7 @@ class Batch:
             for k in range(int(c.count[index, 0]))
         ]
 
-    def rows(self, index: int) -> NDArray[np.int32]:
+    def rows(self, index: int) -> NDArray[np.int64]:
         """Returns the request rows behind the rows of the state mode, -1 where there is none."""
         assert self._board is not None, "reset comes first"
         return self._board.order[index]
@@ -196,10 +209,9 @@ class Batch:
         self._make_room(what, todo, actions, output)
 
     def _call(self, what: int, todo: NDArray[np.int64], actions: tuple[NDArray[Any], ...], output: Any) -> None:
-        assert self._stack is not None, "reset comes first"
         s = self.settings
         kernel: Any = step_state if self._state else step_candidates
-        kernel(self._stack.arrays, self._board, s.params, s.skip_forced, what, todo, *actions, output)
+        kernel(self._desk, s.skip_forced, what, todo, *actions, output)
 
     def _run_threads(self, actions: tuple[NDArray[Any], ...], output: Any) -> None:
         if self._pool is None:
@@ -244,7 +256,7 @@ class Batch:
 
     def _new_board(self, world: World) -> Board:
         s, n = self.settings, self.count
-        limit = max(s.max_candidates, 2) if self._state else s.max_candidates
+        limit = s.max_candidates + 1  # the last row is scratch
         agents, requests = len(world.v.agents), len(world.v.requests)
         return Board(
             np.zeros(n, REPORT),
@@ -252,10 +264,10 @@ class Batch:
                 np.zeros((n, 1), np.int64),
                 np.zeros((n, limit), CHOICE),
                 np.zeros((n, limit, agents), np.uint8),
-                np.zeros((n, limit, requests), np.int32),
+                np.zeros((n, limit, requests), np.int64),
                 np.zeros((n, limit, requests)),
             ),
-            np.full((n, s.max_requests if self._state else 0), -1, np.int32),
+            np.full((n, s.max_requests if self._state else 0), -1, np.int64),
         )
 
     def _fit_board(self) -> None:
@@ -264,11 +276,13 @@ class Batch:
         assert self._board is not None
         requests = self._stack.arrays.v.requests.shape[1]
         c = self._board.candidates
-        if c.rows.shape[2] >= requests:
-            return
-        rows = np.zeros((*c.rows.shape[:2], requests), np.int32)
-        credit = np.zeros(rows.shape)
-        rows[:, :, : c.rows.shape[2]] = c.rows
-        credit[:, :, : c.rows.shape[2]] = c.credits
-        self._board = self._board._replace(candidates=c._replace(rows=rows, credits=credit))
+        if c.rows.shape[2] < requests:
+            rows = np.zeros((*c.rows.shape[:2], requests), np.int64)
+            credit = np.zeros(rows.shape)
+            rows[:, :, : c.rows.shape[2]] = c.rows
+            credit[:, :, : c.rows.shape[2]] = c.credits
+            self._board = self._board._replace(candidates=c._replace(rows=rows, credits=credit))
+        if self._behind is None or self._behind[0] is not self._stack.arrays or self._behind[1] is not self._board:
+            self._behind = (self._stack.arrays, self._board)
+            self._desk = new_desk(*self._behind, self.settings.params)
 

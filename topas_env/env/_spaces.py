@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from topas_env._core.features import CANDIDATE_FEATURES, FEATURE_LIMIT, GLOBAL_FEATURES
+from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES, LIMIT
 from topas_env._core.rows import AGENT_ROW_FEATURES, REQUEST_ROW_FEATURES, ROW_LIMIT
 from topas_env.env._settings import Settings
 
@@ -14,12 +14,12 @@ __all__ = ["action_space", "observation_space"]
 
 def observation_space(settings: Settings) -> spaces.Dict:
     """Returns the space of one environment's observation."""
-    parts: dict[str, Any] = {"global": _box(-FEATURE_LIMIT, FEATURE_LIMIT, len(GLOBAL_FEATURES))}
+    parts: dict[str, Any] = {"global": _box(-LIMIT, LIMIT, len(GLOBAL_FEATURES))}
     if settings.mode == "state":
         parts["agents"] = _box(0.0, ROW_LIMIT, settings.max_agents * len(AGENT_ROW_FEATURES))
         parts["requests"] = _box(0.0, ROW_LIMIT, settings.max_requests * len(REQUEST_ROW_FEATURES))
     else:
-        parts["candidates"] = _box(-FEATURE_LIMIT, FEATURE_LIMIT, settings.max_candidates * len(CANDIDATE_FEATURES))
+        parts["candidates"] = _box(-LIMIT, LIMIT, settings.max_candidates * len(CANDIDATE_FEATURES))
         parts["action_mask"] = _box(0.0, 1.0, settings.max_candidates)
     return spaces.Dict(parts)
 
