@@ -2,7 +2,7 @@
 
 import typer
 
-from topas_env.cli import _compare, _explain, _import, _lists, _report
+from topas_env.cli import _compare, _explain, _import, _lists, _report, _serve
 
 __all__ = ["app"]
 
@@ -26,3 +26,4 @@ app.command("policies", epilog=_epilog(_lists.POLICIES_EXAMPLE))(_lists.policies
 app.command("workloads", epilog=_epilog(_lists.WORKLOADS_EXAMPLE))(_lists.workloads)
 app.command("report", epilog=_epilog(_report.EXAMPLE))(_report.report)
 app.command("import", epilog=_epilog(_import.EXAMPLE))(_import.import_)
+app.command("serve", epilog=_epilog(_serve.EXAMPLE))(_serve.serve)

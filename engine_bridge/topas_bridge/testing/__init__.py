@@ -1,1 +1,18 @@
-"""What the engine tests, `topas calibrate` and the documented examples need to run a real SGLang without a GPU."""
+"""What the engine tests, the measurements and the documented examples need to run a real SGLang without a GPU."""
+
+from topas_bridge.testing._load import Outcome, Prompt, make_prompts, run_prompts
+from topas_bridge.testing._server import Server, free_port, start_server
+from topas_bridge.testing._tiny import make_tiny_checkpoint, tiny_environment, tiny_flags
+
+__all__ = [
+    "Outcome",
+    "Prompt",
+    "Server",
+    "free_port",
+    "make_prompts",
+    "make_tiny_checkpoint",
+    "run_prompts",
+    "start_server",
+    "tiny_environment",
+    "tiny_flags",
+]
