@@ -25,9 +25,9 @@ class Topology(NamedTuple):
         stage_index: For each workflow, position of each stage name.
         workflows: WORKFLOW (n_workflows,).
         stages: STAGE (n_stages,).
-        preds: int32, predecessors as positions in the workflow.
-        succs: int32, successors likewise.
-        topo: int32 (n_stages,), positions in topological order.
+        preds: int64, predecessors as positions in the workflow.
+        succs: int64, successors likewise.
+        topo: int64 (n_stages,), positions in topological order.
         depth: Most stages of one workflow.
     """
 
@@ -38,9 +38,9 @@ class Topology(NamedTuple):
     stage_index: tuple[dict[str, int], ...]
     workflows: NDArray[Any]
     stages: NDArray[Any]
-    preds: NDArray[np.int32]
-    succs: NDArray[np.int32]
-    topo: NDArray[np.int32]
+    preds: NDArray[np.int64]
+    succs: NDArray[np.int64]
+    topo: NDArray[np.int64]
     depth: int
 
 
@@ -96,8 +96,8 @@ def _build(workflows: Sequence[Workflow]) -> Topology:
         stage_index=tuple(stage_index),
         workflows=table,
         stages=stages,
-        preds=np.array(preds, np.int32),
-        succs=np.array(succs, np.int32),
-        topo=np.array(topo, np.int32),
+        preds=np.array(preds, np.int64),
+        succs=np.array(succs, np.int64),
+        topo=np.array(topo, np.int64),
         depth=max((len(workflow.stages) for workflow in workflows), default=0),
     )

@@ -34,7 +34,7 @@ def build_trace(
     stages = np.array(stage_counts, np.int64)[workflow]
     trace = Trace(
         arrival=np.ascontiguousarray(arrival, np.float64),
-        workflow=workflow.astype(np.int32),
+        workflow=workflow.astype(np.int64),
         rank=id_ranks(ids),
         stage0=np.cumsum(stages) - stages,
         first_call=first_call,

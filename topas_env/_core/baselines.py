@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from topas_env._core.choice import Choice
 from topas_env._core.codes import CODES
 from topas_env._core.estimates import GROUP, READY_INFO, Estimates, estimate, reserved
-from topas_env._core.jit import inner
+from topas_env._core.jit import inner, lean
 from topas_env._core.layout import View
 
 __all__ = ["baseline", "baseline_from"]
@@ -19,7 +19,7 @@ _LPM, _PARROT, _LAS, _SPF, _SRPT, _GATED = (
 LPM_QUEUE_LIMIT = 128  # SGLang's lpm falls back to fcfs above so many waiting requests
 
 
-@inner
+@lean
 def _match(v: View, row: int) -> float:
     """Returns how many tokens of the request's prompt lie in the KV cache."""
     r = v.requests[row]
@@ -27,7 +27,7 @@ def _match(v: View, row: int) -> float:
     return float(r.cached + (agent.prefix if agent.resident or agent.cached else 0))
 
 
-@inner
+@lean
 def _keys(v: View, code: int, gate: int, e: Estimates, first: NDArray[np.float64], second: NDArray[np.float64]) -> None:
     """Writes the sort keys of the ready requests; ties of both go by ready time and id."""
     n = v.head[0].n_ready
@@ -54,7 +54,8 @@ def _keys(v: View, code: int, gate: int, e: Estimates, first: NDArray[np.float64
                 first[i] = -1.0
                 last_stages += 1
     if code == _GATED and last_stages < gate:
-        first[:n] = 0.0
+        for i in range(n):
+            first[i] = 0.0
 
 
 @inner
@@ -63,7 +64,8 @@ def baseline_from(v: View, code: int, gate: int, e: Estimates, out: Choice) -> N
     h = v.head[0]
     n = h.n_ready
     info = out.info[0]
-    out.prefixes[:] = 0
+    for a in range(out.prefixes.shape[0]):
+        out.prefixes[a] = 0
     room = h.budget
     total = 0
     for k in range(h.n_running):

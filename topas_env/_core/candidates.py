@@ -15,7 +15,7 @@ from topas_env._core.choice import Candidates, Choice
 from topas_env._core.codes import CODES
 from topas_env._core.decide import score_state
 from topas_env._core.estimates import Estimates, estimate, reserved
-from topas_env._core.jit import inner, kernel
+from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.packing import Pool
 from topas_env._core.problem import Problem, reuse_counts, state_problem
@@ -33,7 +33,7 @@ def _slot(c: Candidates, k: int) -> Choice:
     return Choice(c.info[k : k + 1], c.prefixes[k], c.rows[k], c.credits[k])
 
 
-@inner
+@lean
 def _same(c: Candidates, k: int, j: int) -> bool:
     x = c.info[k]
     y = c.info[j]
@@ -48,7 +48,7 @@ def _same(c: Candidates, k: int, j: int) -> bool:
     return True
 
 
-@inner
+@lean
 def _keep_if_new(c: Candidates, origin: int) -> bool:
     """Takes what was written behind the last candidate into the list unless it is there; notes who would choose it."""
     k = c.count[0]
@@ -199,7 +199,7 @@ def _idle(v: View, p: Problem, beta: float, counts: NDArray[np.int64], c: Candid
 def _rest(v: View, p: Problem, pool: Pool, c: Candidates, limit: int) -> None:
     """Adds further allocations by score until the list is full."""
     score = np.empty(pool.count[1])
-    owner = np.empty(pool.count[1], np.int32)
+    owner = np.empty(pool.count[1], np.int64)
     for s in range(pool.count[0]):
         mine = pool.sets[s]
         for k in range(mine.n_picks + 1):

@@ -22,10 +22,10 @@ PARAMS = np.dtype(
 
 CHOICE = np.dtype(
     [
-        ("n_kept", "i4"),
-        ("n_admitted", "i4"),
-        ("n_preempted", "i4"),
-        ("n_scored", "i4"),  # distinct states that were scored to find it
+        ("n_kept", "i8"),
+        ("n_admitted", "i8"),
+        ("n_preempted", "i8"),
+        ("n_scored", "i8"),  # distinct states that were scored to find it
         ("origin", "i8"),  # candidates: bit c set where policy of code c would choose it
         ("admit", "f8"),
         ("move", "f8"),
@@ -44,14 +44,14 @@ class Choice(NamedTuple):
     Attributes:
         info: CHOICE (1,).
         prefixes: uint8 (n_agents,), 1 for each agent resident after the decision.
-        rows: int32 (capacity of requests,), rows of `View.requests`: the n_kept that go on, in snapshot order, then the
+        rows: int64 (capacity of requests,), rows of `View.requests`: the n_kept that go on, in snapshot order, then the
             n_admitted in order of admission.
         credits: float64 (capacity of requests,), the summand of `admit` of each of `rows`; 0 for those that go on.
     """
 
     info: NDArray[Any]
     prefixes: NDArray[np.uint8]
-    rows: NDArray[np.int32]
+    rows: NDArray[np.int64]
     credits: NDArray[np.float64]
 
 
@@ -62,14 +62,14 @@ class Candidates(NamedTuple):
         count: int64 (1,), how many there are.
         info: CHOICE (max_candidates + 1,); the last row of each array is scratch.
         prefixes: uint8 (max_candidates + 1, n_agents).
-        rows: int32 (max_candidates + 1, capacity of requests).
+        rows: int64 (max_candidates + 1, capacity of requests).
         credits: float64 (max_candidates + 1, capacity of requests).
     """
 
     count: NDArray[np.int64]
     info: NDArray[Any]
     prefixes: NDArray[np.uint8]
-    rows: NDArray[np.int32]
+    rows: NDArray[np.int64]
     credits: NDArray[np.float64]
 
 
@@ -84,7 +84,7 @@ def default_params(**overrides: float) -> NDArray[Any]:
 
 def empty_choice(agents: int, requests: int) -> Choice:
     """Returns a choice with room for the given numbers of agents and request rows."""
-    return Choice(np.zeros(1, CHOICE), np.zeros(agents, np.uint8), np.zeros(requests, np.int32), np.zeros(requests))
+    return Choice(np.zeros(1, CHOICE), np.zeros(agents, np.uint8), np.zeros(requests, np.int64), np.zeros(requests))
 
 
 def empty_candidates(limit: int, agents: int, requests: int) -> Candidates:
@@ -94,6 +94,6 @@ def empty_candidates(limit: int, agents: int, requests: int) -> Candidates:
         np.zeros(1, np.int64),
         np.zeros(limit, CHOICE),
         np.zeros((limit, agents), np.uint8),
-        np.zeros((limit, requests), np.int32),
+        np.zeros((limit, requests), np.int64),
         np.zeros((limit, requests)),
     )

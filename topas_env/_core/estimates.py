@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import inner
+from topas_env._core.jit import inner, lean
 from topas_env._core.layout import DONE, READY, RUNNING, WAITING, View
 
 __all__ = ["GROUP", "READY_INFO", "Estimates", "call_estimate", "estimate", "refresh", "reserved"]
@@ -25,12 +25,12 @@ NOISE = 1e-9  # a marginal below this share of the path is zero
 READY_INFO = np.dtype(
     [
         ("reserve", "i8"),  # d_r of SNAPSHOT.md
-        ("group", "i4"),  # position of its task in `Estimates.groups`
-        ("row", "i4"),  # of its stage in `full` and `after`
-        ("following", "i4"),  # next ready request of the same task, or -1
-        ("agent", "i4"),  # position among the active agents
-        ("place", "i4"),  # in the order of task arrival, ready_s and id
-        ("shared", "i4"),  # 1: its task has another ready or running request, so its worth changes while packing
+        ("group", "i8"),  # position of its task in `Estimates.groups`
+        ("row", "i8"),  # of its stage in `full` and `after`
+        ("following", "i8"),  # next ready request of the same task, or -1
+        ("agent", "i8"),  # position among the active agents
+        ("place", "i8"),  # in the order of task arrival, ready_s and id
+        ("shared", "i8"),  # 1: its task has another ready or running request, so its worth changes while packing
         ("weight", "f8"),  # g of the task (paper, equation 12)
         ("worth", "f8"),  # weight * marginal / reserve, what GreedyPack goes by
         ("marginal", "f8"),  # progress with no hypothetical completion, seconds
@@ -40,13 +40,13 @@ READY_INFO = np.dtype(
 
 GROUP = np.dtype(
     [
-        ("task", "i4"),  # row in `View.tasks`
-        ("first", "i4"),  # first ready request
-        ("last", "i4"),
-        ("row0", "i4"),  # first of its sources' rows
-        ("n_rows", "i4"),
-        ("outcomes", "i4"),  # joint outcomes, equally likely
-        ("older", "i4"),  # the last distinct state before it, of the same workflow
+        ("task", "i8"),  # row in `View.tasks`
+        ("first", "i8"),  # first ready request
+        ("last", "i8"),
+        ("row0", "i8"),  # first of its sources' rows
+        ("n_rows", "i8"),
+        ("outcomes", "i8"),  # joint outcomes, equally likely
+        ("older", "i8"),  # the last distinct state before it, of the same workflow
         ("path", "f8"),  # expected longest remaining path, seconds
     ],
     align=True,
@@ -69,7 +69,7 @@ class Estimates(NamedTuple):
     after: NDArray[np.float64]
 
 
-@inner
+@lean
 def reserved(v: View, row: int) -> int:
     """Returns d_r, the tokens that request `row` takes beside its prefix (SNAPSHOT.md, section Decision)."""
     r = v.requests[row]
@@ -80,7 +80,7 @@ def reserved(v: View, row: int) -> int:
     return int(r.suffix + r.generated + np.int64(np.ceil(h.reserve_ratio * left)))
 
 
-@inner
+@lean
 def call_estimate(v: View, row: int) -> float:
     """Returns D_r, the expected LLM service of request `row` in seconds."""
     r = v.requests[row]
@@ -91,7 +91,7 @@ def call_estimate(v: View, row: int) -> float:
     return float(h.prefill_base + h.prefill_token * (r.suffix - r.cached) + h.decode_token * r.max_new)
 
 
-@inner
+@lean
 def _agent_estimate(v: View, agent: int) -> float:
     """Returns the mean D_r over the requests of an agent, or the base cost of a prefill where there is none."""
     total = 0.0
@@ -104,7 +104,7 @@ def _agent_estimate(v: View, agent: int) -> float:
     return total / n if n > 0 else float(v.head[0].prefill_base)
 
 
-@inner
+@lean
 def _residual(v: View, task: int, pos: int) -> tuple[int, int, float, float]:
     """Returns the residual service of an unfinished stage as (first, count, spent, point).
 
@@ -142,7 +142,7 @@ def _residual(v: View, task: int, pos: int) -> tuple[int, int, float, float]:
     return -1, 1, 0.0, v.head[0].prefill_base
 
 
-@inner
+@lean
 def _steps(n_stages: int, out: NDArray[np.float64]) -> None:
     """Writes the steps a_j of the R_d sequence for a workflow of `n_stages` stages (Roberts, 2018)."""
     root = 1.5
@@ -157,7 +157,7 @@ def _steps(n_stages: int, out: NDArray[np.float64]) -> None:
         out[j] = a - np.floor(a)
 
 
-@inner
+@lean
 def _same_state(v: View, a: int, b: int, n_stages: int) -> bool:
     """Tells whether two tasks of one workflow have equal residuals and equal estimates of their requests."""
     for j in range(n_stages):
@@ -232,7 +232,7 @@ def _task_paths(
     return n_rows, outcomes
 
 
-@inner
+@lean
 def _row_of(v: View, task: int, pos: int) -> int:
     """Returns how many sources of the task come before stage `pos` in the order that `_task_paths` writes them."""
     w = v.workflows[v.tasks[task].workflow]
@@ -300,7 +300,7 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
     limit = params[0].exact_limit
     scenarios = params[0].scenarios
     n = v.head[0].n_ready
-    local = np.full(v.tasks.shape[0], -1, np.int32)
+    local = np.full(v.tasks.shape[0], -1, np.int64)
     ready = np.zeros(n, READY_INFO)
     groups = np.zeros(n, GROUP)
     n_tasks = 0
@@ -330,7 +330,7 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
     full = np.empty((most_rows, width))
     after = np.empty((most_rows, width))
     steps = np.zeros((v.workflows.shape[0], v.task_stages.shape[1]))
-    known = np.full(v.workflows.shape[0], -1, np.int32)
+    known = np.full(v.workflows.shape[0], -1, np.int64)
     used = 0
     for g in range(n_tasks):
         mine = groups[g]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from topas_env._core.choice import Candidates
 from topas_env._core.codes import CODES
 from topas_env._core.estimates import call_estimate, reserved
-from topas_env._core.jit import inner, kernel
+from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 
 __all__ = ["CANDIDATE_FEATURES", "GLOBAL_FEATURES", "LIMIT", "features"]
@@ -39,7 +39,7 @@ _N_BASE = CANDIDATE_FEATURES.index("by_fcfs")
 _N_CODES = len(CODES)
 
 
-@inner
+@lean
 def _squash(x: float) -> float:
     """Returns a logarithm that keeps the sign, within the limits."""
     y = np.log1p(abs(x))
@@ -47,7 +47,7 @@ def _squash(x: float) -> float:
 
 
 _ROW = np.dtype(
-    [("need", "i8"), ("stamp", "i4"), ("sink", "i4"), ("age", "f8"), ("depth", "f8"), ("call", "f8"), ("fill", "f8")],
+    [("need", "i8"), ("stamp", "i8"), ("sink", "i8"), ("age", "f8"), ("depth", "f8"), ("call", "f8"), ("fill", "f8")],
     align=True,
 )
 
@@ -71,7 +71,7 @@ def _rows(v: View) -> NDArray[Any]:
     return rows
 
 
-@inner
+@lean
 def _depth(v: View, row: int) -> float:
     """Returns how far down its workflow a request's stage is, 0 to 1."""
     r = v.requests[row]

@@ -66,18 +66,18 @@ AGENT = np.dtype(
     align=True,
 )
 
-WORKFLOW = np.dtype([("stage0", "i4"), ("n_stages", "i4")], align=True)
+WORKFLOW = np.dtype([("stage0", "i8"), ("n_stages", "i8")], align=True)
 
 STAGE = np.dtype(
     [
-        ("workflow", "i4"),
-        ("pos", "i4"),  # its position in the workflow's list
-        ("agent", "i4"),
-        ("depth", "i4"),  # edges on the longest path from a source
-        ("pred0", "i4"),  # predecessors: preds[pred0 : pred0 + n_pred], as positions
-        ("n_pred", "i4"),
-        ("succ0", "i4"),
-        ("n_succ", "i4"),
+        ("workflow", "i8"),
+        ("pos", "i8"),  # its position in the workflow's list
+        ("agent", "i8"),
+        ("depth", "i8"),  # edges on the longest path from a source
+        ("pred0", "i8"),  # predecessors: preds[pred0 : pred0 + n_pred], as positions
+        ("n_pred", "i8"),
+        ("succ0", "i8"),
+        ("n_succ", "i8"),
         ("profile", "f8"),  # profile_s, NaN where there is none
     ],
     align=True,
@@ -85,10 +85,10 @@ STAGE = np.dtype(
 
 STAT = np.dtype(
     [
-        ("n_totals", "i4"),
-        ("n_calls", "i4"),
-        ("next_total", "i4"),  # where the ring is written next
-        ("next_call", "i4"),
+        ("n_totals", "i8"),
+        ("n_calls", "i8"),
+        ("next_total", "i8"),  # where the ring is written next
+        ("next_call", "i8"),
         ("mean_call", "f8"),  # mean of call_s, NaN where there is none
         ("version", "i8"),  # goes up with every observation
     ],
@@ -97,7 +97,7 @@ STAT = np.dtype(
 
 TASK = np.dtype(
     [
-        ("workflow", "i4"),
+        ("workflow", "i8"),
         ("rank", "i8"),  # orders as the ids do
         ("arrival", "f8"),
         ("key", "i8"),  # index in the trace or the snapshot
@@ -105,15 +105,15 @@ TASK = np.dtype(
     align=True,
 )
 
-TASK_STAGE = np.dtype([("status", "i4"), ("request", "i4"), ("service", "f8")], align=True)
+TASK_STAGE = np.dtype([("status", "i8"), ("request", "i8"), ("service", "f8")], align=True)
 
 REQUEST = np.dtype(
     [
-        ("task", "i4"),  # row in tasks
-        ("pos", "i4"),  # position of its stage in the workflow
-        ("stage", "i4"),  # row in stages
-        ("agent", "i4"),
-        ("status", "i4"),
+        ("task", "i8"),  # row in tasks
+        ("pos", "i8"),  # position of its stage in the workflow
+        ("stage", "i8"),  # row in stages
+        ("agent", "i8"),
+        ("status", "i8"),
         ("rank", "i8"),  # orders as the ids do
         ("ready", "f8"),
         ("admitted", "f8"),  # NaN while ready
@@ -135,9 +135,9 @@ class View(NamedTuple):
         agents: AGENT (n_agents,), in the sorted order of their names.
         workflows: WORKFLOW (n_workflows,).
         stages: STAGE (n_stages,), all workflows behind one another.
-        preds: int32, predecessors as positions within the workflow.
-        succs: int32, successors likewise.
-        topo: int32 (n_stages,), each workflow's positions in topological order.
+        preds: int64, predecessors as positions within the workflow.
+        succs: int64, successors likewise.
+        topo: int64 (n_stages,), each workflow's positions in topological order.
         stats: STAT (n_stages,).
         totals: float64 (n_stages, HISTORY_LIMIT), ring of total service of finished stages.
         ordered: float64 (n_stages, HISTORY_LIMIT), the same values, ascending in the first n_totals.
@@ -146,18 +146,18 @@ class View(NamedTuple):
         tasks: TASK (capacity,), rows in use are those in `live`.
         task_stages: TASK_STAGE (capacity, most stages of a workflow); `request` is -1 where there is none.
         requests: REQUEST (capacity,), rows in use are those in `running` and `ready`.
-        running: int32, rows of running requests in snapshot order, first n_running.
-        ready: int32, rows of ready requests in snapshot order, first n_ready.
-        live: int32, rows of unfinished tasks in snapshot order, first n_live.
+        running: int64, rows of running requests in snapshot order, first n_running.
+        ready: int64, rows of ready requests in snapshot order, first n_ready.
+        live: int64, rows of unfinished tasks in snapshot order, first n_live.
     """
 
     head: NDArray[Any]
     agents: NDArray[Any]
     workflows: NDArray[Any]
     stages: NDArray[Any]
-    preds: NDArray[np.int32]
-    succs: NDArray[np.int32]
-    topo: NDArray[np.int32]
+    preds: NDArray[np.int64]
+    succs: NDArray[np.int64]
+    topo: NDArray[np.int64]
     stats: NDArray[Any]
     totals: NDArray[np.float64]
     ordered: NDArray[np.float64]
@@ -166,9 +166,9 @@ class View(NamedTuple):
     tasks: NDArray[Any]
     task_stages: NDArray[Any]
     requests: NDArray[Any]
-    running: NDArray[np.int32]
-    ready: NDArray[np.int32]
-    live: NDArray[np.int32]
+    running: NDArray[np.int64]
+    ready: NDArray[np.int64]
+    live: NDArray[np.int64]
 
 
 def empty_view(
@@ -180,9 +180,9 @@ def empty_view(
         agents=np.zeros(agents, AGENT),
         workflows=np.zeros(workflows, WORKFLOW),
         stages=np.zeros(stages, STAGE),
-        preds=np.zeros(edges, np.int32),
-        succs=np.zeros(edges, np.int32),
-        topo=np.zeros(stages, np.int32),
+        preds=np.zeros(edges, np.int64),
+        succs=np.zeros(edges, np.int64),
+        topo=np.zeros(stages, np.int64),
         stats=np.zeros(stages, STAT),
         totals=np.zeros((stages, HISTORY_LIMIT)),
         ordered=np.zeros((stages, HISTORY_LIMIT)),
@@ -191,7 +191,7 @@ def empty_view(
         tasks=np.zeros(tasks, TASK),
         task_stages=np.zeros((tasks, depth), TASK_STAGE),
         requests=np.zeros(requests, REQUEST),
-        running=np.zeros(requests, np.int32),
-        ready=np.zeros(requests, np.int32),
-        live=np.zeros(tasks, np.int32),
+        running=np.zeros(requests, np.int64),
+        ready=np.zeros(requests, np.int64),
+        live=np.zeros(tasks, np.int64),
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.estimates import refresh
-from topas_env._core.jit import inner
+from topas_env._core.jit import inner, lean
 from topas_env._core.problem import Problem
 
 __all__ = ["Pool", "new_pool", "pack_set", "ties"]
@@ -16,9 +16,9 @@ TOLERANCE = 1e-9
 SET = np.dtype(
     [
         ("start", "i8"),  # its allocation k, k = 0 .. n_picks, has the entry start + k
-        ("n_picks", "i4"),
-        ("n_preempted", "i4"),
-        ("n_moved", "i4"),  # incoming plus outgoing prefixes of active agents
+        ("n_picks", "i8"),
+        ("n_preempted", "i8"),
+        ("n_moved", "i8"),  # incoming plus outgoing prefixes of active agents
         ("best", "f8"),  # Phi, minus infinity where nothing was emitted
         ("redo", "f8"),
         ("revoke", "f8"),
@@ -30,8 +30,8 @@ SET = np.dtype(
 
 ENTRY = np.dtype(
     [
-        ("pick", "i4"),  # ready position of pick k + 1
-        ("waiting", "i4"),  # tasks that wait for an incoming prefix in allocation k
+        ("pick", "i8"),  # ready position of pick k + 1
+        ("waiting", "i8"),  # tasks that wait for an incoming prefix in allocation k
         ("gain", "f8"),  # summand of admit of pick k + 1
         ("admit", "f8"),  # sum of the gains of allocation k
         ("score", "f8"),  # NaN where allocation k is not emitted
@@ -68,13 +68,13 @@ def new_pool(p: Problem, sets: int) -> Pool:
     )
 
 
-@inner
+@lean
 def ties(x: float, best: float) -> bool:
     """Tells whether x is as good as `best` within the tolerance of SCHEDULER.md section 6."""
     return x >= best - TOLERANCE * max(1.0, abs(best))
 
 
-@inner
+@lean
 def _emit(mine: Any, entry: Any, covered: bool) -> None:
     if covered:
         entry.score = entry.admit - mine.move_s * entry.waiting - mine.redo - mine.revoke + mine.reuse
@@ -153,10 +153,10 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
             represented[p.running[k].group] = 1
     waits = np.zeros(p.groups.shape[0], np.uint8)
     picked = np.zeros(p.ready.shape[0], np.uint8)
-    inside = np.empty(m, np.int32)
-    head = np.empty(m, np.int32)
+    inside = np.empty(m, np.int64)
+    head = np.empty(m, np.int64)
     n_inside = 0
-    shared = np.empty(n_left, np.int32)
+    shared = np.empty(n_left, np.int64)
     worth = np.empty(n_left)
     marginal = np.empty(p.ready.shape[0])
     n_shared = 0

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.estimates import Estimates, reserved
-from topas_env._core.jit import inner
+from topas_env._core.jit import inner, lean
 from topas_env._core.layout import DONE, WAITING, View
 
 __all__ = ["Problem", "aging", "reuse_counts", "state_problem"]
@@ -14,11 +14,11 @@ __all__ = ["Problem", "aging", "reuse_counts", "state_problem"]
 
 ACTIVE = np.dtype(
     [
-        ("agent", "i4"),  # index in `View.agents`
-        ("n_running", "i4"),
-        ("ready0", "i4"),  # its ready requests are by_agent[ready0 : ready0 + n_ready]
-        ("n_ready", "i4"),
-        ("n_alone", "i4"),  # the first of them, whose tasks have no other request, by worth
+        ("agent", "i8"),  # index in `View.agents`
+        ("n_running", "i8"),
+        ("ready0", "i8"),  # its ready requests are by_agent[ready0 : ready0 + n_ready]
+        ("n_ready", "i8"),
+        ("n_alone", "i8"),  # the first of them, whose tasks have no other request, by worth
         ("prefix", "i8"),
         ("resident", "u1"),
         ("incoming", "u1"),  # neither resident nor cached
@@ -31,7 +31,7 @@ ACTIVE = np.dtype(
     align=True,
 )
 
-RUNNING_INFO = np.dtype([("agent", "i4"), ("group", "i4")], align=True)  # group: -1 if its task has no ready request
+RUNNING_INFO = np.dtype([("agent", "i8"), ("group", "i8")], align=True)  # group: -1 if its task has no ready request
 
 LIMITS = np.dtype(
     [
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
         active: ACTIVE (m,).
         ready: READY_INFO (n_ready,).
         running: RUNNING_INFO (n_running,).
-        by_agent: int32 (n_ready,), positions in `ready` grouped by agent, each group by worth.
+        by_agent: int64 (n_ready,), positions in `ready` grouped by agent, each group by worth.
         groups: GROUP (n_tasks,), as in `Estimates`.
         full: float64 (rows, outcomes), as in `Estimates`.
         after: float64 (rows, outcomes), as in `Estimates`.
@@ -64,13 +64,13 @@ class Problem(NamedTuple):
     active: NDArray[Any]
     ready: NDArray[Any]
     running: NDArray[Any]
-    by_agent: NDArray[np.int32]
+    by_agent: NDArray[np.int64]
     groups: NDArray[Any]
     full: NDArray[np.float64]
     after: NDArray[np.float64]
 
 
-@inner
+@lean
 def aging(v: View, task: int, rho: float) -> float:
     """Returns g of a task (paper, equation 12)."""
     age = v.head[0].time - v.tasks[task].arrival
@@ -98,7 +98,7 @@ def reuse_counts(v: View) -> NDArray[np.int64]:
     return counts
 
 
-@inner
+@lean
 def _earlier(v: View, i: int, j: int) -> bool:
     """Tells whether ready request i comes before j by task arrival, ready time and id."""
     x = v.requests[v.ready[i]]
@@ -114,7 +114,7 @@ def _earlier(v: View, i: int, j: int) -> bool:
 def _places(v: View, ready: NDArray[Any]) -> None:
     """Writes each ready request's place in the order of task arrival, ready time and id (Shell's sort)."""
     n = ready.shape[0]
-    order = np.empty(n, np.int32)
+    order = np.empty(n, np.int64)
     for i in range(n):
         order[i] = i
     gap = 1
@@ -133,8 +133,8 @@ def _places(v: View, ready: NDArray[Any]) -> None:
         ready[order[j]].place = j
 
 
-@inner
-def _by_worth(ready: NDArray[Any], order: NDArray[np.int32]) -> None:
+@lean
+def _by_worth(ready: NDArray[Any], order: NDArray[np.int64]) -> None:
     """Sorts positions: those of shared tasks last, the others by worth, the greatest first, equals by place."""
     n = order.shape[0]
     gap = 1
@@ -167,7 +167,7 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
     h = v.head[0]
     p = params[0]
     n_agents = v.agents.shape[0]
-    local = np.full(n_agents, -1, np.int32)
+    local = np.full(n_agents, -1, np.int64)
     for k in range(h.n_running):
         local[v.requests[v.running[k]].agent] = 0
     for i in range(h.n_ready):
@@ -193,7 +193,7 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
             active[m].cheapest = -1
             active[m].reuse = p.beta * counts[a] * h.load_token * x.prefix
             m += 1
-    groups = np.full(v.tasks.shape[0], -1, np.int32)
+    groups = np.full(v.tasks.shape[0], -1, np.int64)
     for g in range(e.groups.shape[0]):
         groups[e.groups[g].task] = g
     running = np.zeros(h.n_running, RUNNING_INFO)
@@ -227,8 +227,8 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
             mine.cheapest = ready[i].reserve
     for x in range(1, m):
         active[x].ready0 = active[x - 1].ready0 + active[x - 1].n_ready
-    by_agent = np.empty(h.n_ready, np.int32)
-    fill = np.zeros(m, np.int32)
+    by_agent = np.empty(h.n_ready, np.int64)
+    fill = np.zeros(m, np.int64)
     for i in range(h.n_ready):
         x = ready[i].agent
         by_agent[active[x].ready0 + fill[x]] = i

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice
 from topas_env._core.estimates import estimate
-from topas_env._core.jit import inner, kernel
+from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.packing import TOLERANCE, Pool, new_pool, pack_set, ties
 from topas_env._core.problem import Problem, reuse_counts, state_problem
@@ -15,7 +15,7 @@ from topas_env._core.problem import Problem, reuse_counts, state_problem
 __all__ = ["best_state", "empty", "incumbent_score", "search", "topas", "write_choice"]
 
 
-@inner
+@lean
 def _hash(member: NDArray[np.uint8]) -> int:
     """Returns a 63-bit hash of a set of active agents."""
     code = np.uint64(0)
@@ -30,7 +30,7 @@ def _hash(member: NDArray[np.uint8]) -> int:
 
 @inner
 def _evaluate(
-    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int32], member: NDArray[np.uint8]
+    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int64], member: NDArray[np.uint8]
 ) -> float:
     """Packs a set once and returns Phi; the empty set has Phi minus infinity."""
     empty = True
@@ -53,7 +53,7 @@ def _evaluate(
 
 @inner
 def _repair(
-    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int32], member: NDArray[np.uint8]
+    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int64], member: NDArray[np.uint8]
 ) -> None:
     """Evaluates every set that drops one agent of `member`, or swaps one for another active agent."""
     m = member.shape[0]
@@ -71,7 +71,7 @@ def _repair(
         trial[a] = 1
 
 
-@inner
+@lean
 def _improves(x: float, y: float) -> bool:
     if y == -np.inf:
         return x > y
@@ -80,7 +80,7 @@ def _improves(x: float, y: float) -> bool:
 
 @inner
 def _grow(
-    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int32], member: NDArray[np.uint8]
+    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int64], member: NDArray[np.uint8]
 ) -> None:
     """Grows `member` in place by single additions, and once by a pair."""
     m = member.shape[0]
@@ -145,7 +145,7 @@ def search(p: Problem, most: int) -> Pool:
     sets = 4 * m * m + 4 * m
     pool = new_pool(p, sets)
     keys = np.empty(2 * sets + 1, np.int64)
-    slots = np.full(2 * sets + 1, -1, np.int32)
+    slots = np.full(2 * sets + 1, -1, np.int64)
     _evaluate(p, pool, keys, slots, start)
     _repair(p, pool, keys, slots, start)
     for a in range(m):
@@ -155,7 +155,7 @@ def search(p: Problem, most: int) -> Pool:
     return pool
 
 
-@inner
+@lean
 def incumbent_score(p: Problem) -> float:
     """Returns the score of going on with the running requests and the prefixes of their agents."""
     total = 0.0
@@ -165,10 +165,11 @@ def incumbent_score(p: Problem) -> float:
     return total
 
 
-@inner
+@lean
 def write_choice(v: View, p: Problem, pool: Pool, s: int, k: int, out: Choice) -> None:
     """Writes allocation k of set s, with its terms; s = -1 is the incumbent."""
-    out.prefixes[:] = 0
+    for a in range(out.prefixes.shape[0]):
+        out.prefixes[a] = 0
     info = out.info[0]
     n = 0
     for a in range(p.active.shape[0]):
@@ -205,7 +206,7 @@ def write_choice(v: View, p: Problem, pool: Pool, s: int, k: int, out: Choice) -
     info.total = info.admit - info.move - info.redo - info.revoke + info.reuse
 
 
-@inner
+@lean
 def _incumbent_moves(p: Problem) -> int:
     """Returns how many prefixes of active agents move when the running requests go on."""
     moved = 0
@@ -217,7 +218,7 @@ def _incumbent_moves(p: Problem) -> int:
     return moved
 
 
-@inner
+@lean
 def _before(p: Problem, pool: Pool, s: int, k: int, t: int, j: int) -> bool:
     """Tells whether allocation k of set s wins the tie against allocation j of set t; t = -1 is the incumbent.
 
@@ -247,7 +248,7 @@ def _before(p: Problem, pool: Pool, s: int, k: int, t: int, j: int) -> bool:
     return ours if longer else not ours
 
 
-@inner
+@lean
 def best_state(p: Problem, pool: Pool) -> tuple[int, int, int]:
     """Returns (set, picks, distinct states) of the best state; set -1 is the incumbent, -2 means there is none."""
     running = p.running.shape[0] > 0
@@ -280,10 +281,11 @@ def best_state(p: Problem, pool: Pool) -> tuple[int, int, int]:
     return at_set, at_picks, states
 
 
-@inner
+@lean
 def empty(out: Choice) -> None:
     """Writes the empty state."""
-    out.prefixes[:] = 0
+    for a in range(out.prefixes.shape[0]):
+        out.prefixes[a] = 0
     info = out.info[0]
     info.n_kept = 0
     info.n_admitted = 0

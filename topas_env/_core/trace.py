@@ -24,7 +24,7 @@ class Trace(NamedTuple):
 
     Attributes:
         arrival: float64 (n_tasks,), seconds, ascending.
-        workflow: int32 (n_tasks,), index into the workload's workflows.
+        workflow: int64 (n_tasks,), index into the workload's workflows.
         rank: int64 (n_tasks,), position of the task's id in sorted order.
         stage0: int64 (n_tasks,), row of the task's first stage in `first_call`; stages follow in the workflow's order.
         first_call: int64 (n_stage_rows + 1,), calls of row s are calls[first_call[s] : first_call[s + 1]], at least one.
@@ -32,7 +32,7 @@ class Trace(NamedTuple):
     """
 
     arrival: NDArray[np.float64]
-    workflow: NDArray[np.int32]
+    workflow: NDArray[np.int64]
     rank: NDArray[np.int64]
     stage0: NDArray[np.int64]
     first_call: NDArray[np.int64]

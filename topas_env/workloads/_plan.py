@@ -105,7 +105,7 @@ class WorkloadPlan:
             first_call, calls = self._calls(n, [np.random.default_rng(s) for s in lengths])
         return Trace(
             arrival=poisson_arrivals(arrivals, n, arrival_rate),
-            workflow=np.zeros(n, np.int32),
+            workflow=np.zeros(n, np.int64),
             rank=np.arange(n, dtype=np.int64),
             stage0=np.arange(n, dtype=np.int64) * stages,
             first_call=first_call,
