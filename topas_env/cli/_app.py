@@ -2,7 +2,7 @@
 
 import typer
 
-from topas_env.cli import _compare, _explain, _import, _lists, _report, _serve
+from topas_env.cli import _bench, _calibrate, _compare, _explain, _import, _lists, _report, _serve
 
 __all__ = ["app"]
 
@@ -27,3 +27,5 @@ app.command("workloads", epilog=_epilog(_lists.WORKLOADS_EXAMPLE))(_lists.worklo
 app.command("report", epilog=_epilog(_report.EXAMPLE))(_report.report)
 app.command("import", epilog=_epilog(_import.EXAMPLE))(_import.import_)
 app.command("serve", epilog=_epilog(_serve.EXAMPLE))(_serve.serve)
+app.command("bench", epilog=_epilog(_bench.EXAMPLE))(_bench.bench)
+app.command("calibrate", epilog=_epilog(_calibrate.EXAMPLE))(_calibrate.calibrate)

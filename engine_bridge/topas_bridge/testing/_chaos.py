@@ -112,7 +112,10 @@ class Rotates(_Chaos):
         self._asked = 0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Returns the decision of the policy whose turn it is."""
+        """Returns the decision of the policy whose turn it is; the first time all are asked, so that all are compiled."""
+        if self._asked == 0:
+            for policy in self._policies:
+                policy.decide(snapshot)
         self._asked += 1
         decision: Decision = self._policies[self._asked // 3 % len(self._policies)].decide(snapshot)
         return decision

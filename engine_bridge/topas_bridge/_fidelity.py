@@ -1,0 +1,92 @@
+"""How well the simulator foretells a real engine: the same traces, policy by policy."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from topas_env import EngineProfile, Workload
+
+__all__ = ["Fidelity", "PolicyFidelity", "fidelity"]
+
+_NAMES = {"sglang-fcfs": "fcfs", "sglang-lpm": "lpm"}
+
+
+class PolicyFidelity(msgspec.Struct, frozen=True):
+    """One policy.
+
+    Attributes:
+        policy: Its name in the engine's results.
+        simulated_as: The policy in the simulator.
+        engine_mean_s: Mean JCT over traces, measured.
+        simulated_mean_s: Mean JCT over traces, simulated.
+        mean_error_percent: By how much the simulator is above the engine.
+        engine_p99_s: Mean over traces of the p99 JCT, measured.
+        simulated_p99_s: The same, simulated.
+        p99_error_percent: By how much the simulator is above the engine.
+    """
+
+    policy: str
+    simulated_as: str
+    engine_mean_s: float
+    simulated_mean_s: float
+    mean_error_percent: float
+    engine_p99_s: float
+    simulated_p99_s: float
+    p99_error_percent: float
+
+
+class Fidelity(msgspec.Struct, frozen=True):
+    """All policies.
+
+    Attributes:
+        policies: One entry a policy, in the order of the results.
+        rank_correlation: Spearman's, of the mean JCTs; None with fewer than three policies.
+    """
+
+    policies: list[PolicyFidelity]
+    rank_correlation: float | None
+
+
+def fidelity(lines: list[dict[str, Any]], traces: tuple[Workload, ...], profile: EngineProfile) -> Fidelity:
+    """Simulates the traces of an engine comparison and compares.
+
+    Args:
+        lines: Results of `bench_policies`, a line for each policy and trace.
+        traces: The same traces.
+        profile: A profile that was measured on the same engine, with its KV pool and slots.
+    """
+    from topas_env import simulate
+    from topas_policies import make_policy
+
+    entries = []
+    for policy in dict.fromkeys(line["policy"] for line in lines):
+        name = _NAMES.get(policy, policy)
+        own = sorted((line for line in lines if line["policy"] == policy), key=lambda line: line["trace"])
+        jct = [simulate(traces[line["trace"]], make_policy(name), profile=profile, seed=0).jct_s for line in own]
+        engine_mean = float(np.mean([line["mean_jct_s"] for line in own]))
+        engine_p99 = float(np.mean([line["p99_jct_s"] for line in own]))
+        mean = float(np.mean([np.mean(values) for values in jct]))
+        p99 = float(np.mean([np.percentile(values, 99) for values in jct]))
+        entries.append(
+            PolicyFidelity(
+                policy,
+                name,
+                engine_mean,
+                mean,
+                100.0 * (mean / engine_mean - 1.0),
+                engine_p99,
+                p99,
+                100.0 * (p99 / engine_p99 - 1.0),
+            )
+        )
+    return Fidelity(entries, _spearman(entries))
+
+
+def _spearman(entries: list[PolicyFidelity]) -> float | None:
+    if len(entries) < 3:
+        return None
+    from scipy.stats import spearmanr
+
+    found = spearmanr([entry.engine_mean_s for entry in entries], [entry.simulated_mean_s for entry in entries])
+    return float(found.statistic)

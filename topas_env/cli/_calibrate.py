@@ -1,0 +1,45 @@
+"""`topas calibrate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["EXAMPLE", "calibrate"]
+
+EXAMPLE = "topas calibrate --url http://127.0.0.1:30000 -o my-engine.json"
+
+
+def calibrate(
+    url: Annotated[str | None, typer.Option(help="Idle SGLang server.")] = None,
+    tiny: Annotated[str | None, typer.Option(help="Start a tiny model, made in this folder, on the CPU instead.")] = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="Profile to write.")] = "profile.json",
+    name: Annotated[str, typer.Option(help="Name of the profile.")] = "measured",
+    repeats: Annotated[int, typer.Option(help="Repeats of each measurement.")] = 5,
+    api_key: Annotated[str | None, typer.Option(envvar="TOPAS_API_KEY", help="Sent as a bearer token.")] = None,
+    flags: Annotated[list[str] | None, typer.Argument(metavar="-- FLAGS", help="SGLang's flags, with --tiny.")] = None,
+) -> None:
+    """Measure prefill and decode times of an engine and write an engine profile."""
+    import msgspec
+
+    from topas_bridge._calibrate import calibrate as measure
+    from topas_bridge._serve import tiny_setup
+    from topas_env._errors import InputError
+
+    if (url is None) == (tiny is None):
+        raise InputError("topas calibrate: give one of --url and --tiny")
+    if url is not None:
+        profile, measured = measure(url, name=name, api_key=api_key, repeats=repeats)
+    else:
+        from topas_bridge.testing import start_server
+
+        assert tiny is not None
+        more, environment = tiny_setup(tiny)
+        with start_server([*more, *(flags or [])], None, environment=environment) as server:
+            profile, measured = measure(server.url, name=name, repeats=repeats)
+    Path(output).write_bytes(msgspec.json.format(msgspec.json.encode(profile)) + b"\n")
+    typer.echo(
+        f"{output}: prefill {profile.prefill_base_s * 1e3:.2f} ms + {profile.prefill_s_per_token * 1e6:.1f} us a token, "
+        f"decode step {profile.step_base_s * 1e3:.2f} ms + {profile.step_s_per_request * 1e3:.3f} ms a request "
+        f"({len(measured.prefill)} and {len(measured.steps)} points)"
+    )
