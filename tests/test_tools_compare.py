@@ -41,7 +41,7 @@ def test_records_have_the_names_of_sglangs_benchmark(records: list[dict[str, Any
     for record in records:
         assert names <= set(record), names - set(record)
         assert record["completed"] == 18
-        assert record["tasks"] == 6
+        assert record["num_tasks"] == 6
         assert record["request_throughput"] == pytest.approx(18 / record["duration"])
         assert record["total_throughput"] == pytest.approx(record["input_throughput"] + record["output_throughput"])
         assert 0 < record["mean_ttft_ms"] < record["mean_e2e_latency_ms"]

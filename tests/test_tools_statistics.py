@@ -26,7 +26,7 @@ def record(policy: str, seed: int, mean: float, p99: float, rate: float = 0.1, *
     point = msgspec.to_builtins(Point("dag-4", rate, 100))
     return {
         "key": f"{policy}-{seed}-{rate}-{more}", "policy": policy, "options": {}, "workload": "dag-4", "seed": seed,
-        "point": point, "mean_jct_s": mean, "p99_jct_s": p99, "profile": "p", "utilisation": 0.5, "tasks": 100,
+        "point": point, "mean_jct_s": mean, "p99_jct_s": p99, "profile": "p", "utilisation": 0.5, "num_tasks": 100,
         "task_throughput": 0.1, "mean_batch": 4.0, "prefix_moves": 5, "preemptions": 0, "retractions": 0,
         "decision_ms": 0.1, "bound_s": 20.0, **more,
     }  # fmt: skip

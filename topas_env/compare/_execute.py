@@ -2,6 +2,8 @@
 
 import functools
 import hashlib
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,6 +11,7 @@ import msgspec
 from topas_env.compare._config import Point, RunConfig, run_key
 from topas_env.compare._plugins import import_plugins
 from topas_env.compare._store import Record
+from topas_env.compare._timeline import make_timeline
 
 if TYPE_CHECKING:
     from topas_env._profile import EngineProfile
@@ -33,7 +36,54 @@ def execute(config: RunConfig) -> Record:
     Raises:
         InputError: as `key_of` does, and where a policy answers with an infeasible decision.
     """
-    raise NotImplementedError
+    from topas_env._errors import InfeasibleDecision, InputError
+    from topas_env._services import bound_s
+    from topas_env._simulate import simulate
+    from topas_env._utilisation import utilisation
+
+    point = config.point
+    workload, profile, policy = _workload(point, config.seed), _profile(point), _policy(config)
+    start = time.perf_counter()
+    try:
+        result = simulate(
+            workload,
+            policy,
+            profile=profile,
+            seed=config.seed,
+            decision_time_s=point.decision_time,  # type: ignore[arg-type]
+            record=config.timeline,
+        )
+    except InfeasibleDecision as error:
+        raise InputError(f"policy {config.policy}: {error}") from error
+    record: Record = {
+        "policy": config.policy,
+        "options": dict(config.options),
+        "workload": workload.name,
+        "profile": profile.name,
+        "seed": config.seed,
+        "point": msgspec.to_builtins(point),
+        "utilisation": _finite(utilisation(workload, profile)),
+        "bound_s": float(bound_s(workload, profile).mean()),
+        "trace": _trace_key(workload),
+        **result.summary(),
+        "wall_s": time.perf_counter() - start,
+        "jct_s": result.jct_s.round(4).tolist(),
+    }
+    if config.timeline:
+        record["timeline"] = make_timeline(
+            workload,
+            result.agent_names,
+            profile.kv_budget_tokens,
+            float((workload.trace.arrival + result.jct_s).max()),
+            result.spans,
+            result.samples,
+            result.sample_tokens,
+        )
+    return record
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _policy(config: RunConfig) -> Any:

@@ -125,7 +125,7 @@ def _summary(records: list[Record]) -> PointSummary:
         point=msgspec.convert(first["point"], Point),
         profile=str(first.get("profile", "")),
         utilisation=_mean([record for group in common.values() for record in group], "utilisation"),
-        tasks=int(first.get("tasks", 0)),
+        tasks=int(first.get("num_tasks", 0)),
         best_mean=best_mean,
         best_p99=best_tail,
         rows=rows,
