@@ -36,13 +36,14 @@ _SEPARATORS = "/#:|~^!;,=@\x1f"
 
 def engine_costs(believed: EngineProfile, *, tier: bool) -> EngineCosts:
     """Returns what policies are told about the engine; without a host tier a prefix is made by its prefill."""
+    rebuild = believed.decode_s_per_token if believed.rebuild == "decode" else believed.prefill_s_per_token
     return EngineCosts(
         prefill_base_s=believed.prefill_base_s,
         prefill_s_per_token=believed.prefill_s_per_token,
         decode_s_per_token=believed.decode_s_per_token,
         load_s_per_token=believed.load_s_per_token if tier else believed.prefill_s_per_token,
         offload_s_per_token=believed.offload_s_per_token if tier else 0.0,
-        rebuild_s_per_token=believed.decode_s_per_token if believed.rebuild == "decode" else believed.prefill_s_per_token,
+        rebuild_s_per_token=rebuild,
         reserve_ratio=believed.reserve_ratio,
         reserve_cap_tokens=believed.reserve_cap_tokens,
     )
@@ -57,8 +58,8 @@ def request_order(task_ids: Any) -> tuple[str, NDArray[np.int64] | None]:
     """Finds how request ids can start with task ids and still be ordered by task.
 
     Returns:
-        A separator that no id contains, empty if there is none left; the position of each `id + separator` in sorted order,
-        None where it is that of the ids.
+        A separator that no id contains, empty if there is none left; the position of each `id + separator` in sorted
+        order, None where it is that of the ids.
     """
     ids = list(task_ids)
     used = set().union(*map(set, ids)) if ids else set()
@@ -89,8 +90,8 @@ def new_world(
     Args:
         workload: What will happen.
         profile: How the engine behaves.
-        believed: What policies are told about speeds; the profile by default. Budget, slots and reservation are always the
-            engine's own.
+        believed: What policies are told about speeds; the profile by default. Budget, slots and reservation are always
+            the engine's own.
         manages_prefixes: Whether the policy does; decides who has a host tier where the profile says `topas-only`.
         profile_s: Expected service by (workflow, stage), seconds; the workload's own by default.
         decision_s: The engine stands still for so long after each decision.
@@ -105,8 +106,13 @@ def new_world(
     max_out = max(1, int(t.stages["n_succ"].max(initial=1)), *sources)
     n_requests = max(requests_capacity, 2 * max_out)
     v = empty_view(
-        agents=len(t.agent_names), workflows=len(t.workflows), stages=len(t.stages), edges=len(t.preds), depth=t.depth,
-        tasks=tasks_capacity, requests=n_requests,
+        agents=len(t.agent_names),
+        workflows=len(t.workflows),
+        stages=len(t.stages),
+        edges=len(t.preds),
+        depth=t.depth,
+        tasks=tasks_capacity,
+        requests=n_requests,
     )._replace(workflows=t.workflows.copy(), preds=t.preds.copy(), succs=t.succs.copy(), topo=t.topo.copy())  # fmt: skip
     v.stages[:] = t.stages
     v.agents["prefix"] = t.prefix
@@ -227,9 +233,7 @@ def grow(w: World) -> World:
         c["n_free_tasks"] += n_tasks
     if c["n_free_requests"] < c["max_out"]:
         new = 2 * n_requests
-        v = v._replace(
-            requests=_longer(v.requests, new), running=_longer(v.running, new), ready=_longer(v.ready, new)
-        )
+        v = v._replace(requests=_longer(v.requests, new), running=_longer(v.running, new), ready=_longer(v.ready, new))
         free = _longer(w.free_requests, new)
         k = int(c["n_free_requests"])
         free[k : k + n_requests] = np.arange(new - 1, n_requests - 1, -1)

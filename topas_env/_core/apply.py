@@ -23,7 +23,7 @@ def _release(w: World, agent: int) -> None:
     c = w.clock[0]
     shown = w.v.agents[agent]
     state = w.agents[agent]
-    log(w.clock, w.log, LOG_RELEASE, agent, shown.prefix)
+    log(w.clock, w.log, LOG_RELEASE, agent, np.int64(-1))
     whole = state.left == 0 and state.ready_at <= c.time
     if whole and not w.physics[0].eager:
         shown.resident = 0
@@ -42,7 +42,7 @@ def _enter(w: World, agent: int) -> bool:
     state = w.agents[agent]
     shown.resident = 1
     state.touched = c.time
-    log(w.clock, w.log, LOG_RESIDENT, agent, shown.prefix)
+    log(w.clock, w.log, LOG_RESIDENT, agent, np.int64(-1))
     if shown.cached:
         shown.cached = 0
         c.n_cached -= 1
@@ -69,7 +69,7 @@ def _load(w: World, agent: int) -> None:
         state.ready_at = max(c.channel_free, c.time) + w.physics[0].load_token * tokens
         c.channel_free = state.ready_at
         c.loads += 1
-        log(w.clock, w.log, LOG_LOAD, agent, tokens)
+        log(w.clock, w.log, LOG_LOAD, agent, np.int64(-1))
 
 
 @lean

@@ -104,5 +104,3 @@ def advance(w: World) -> int:
             pass_time(w.clock, w.v.head, until - c.time)
             c.time = max(c.time, until)
         sample(w)
-
-

@@ -294,5 +294,3 @@ def complete_requests(w: World) -> bool:
         c.n_complete -= 1
         _complete(w, row)
     return True
-
-

@@ -29,7 +29,7 @@ __all__ = [
 
 
 @lean
-def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, subject: int) -> None:
+def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, call: int) -> None:
     """Writes a line of the full record, where there is one; `advance` keeps enough room free."""
     c = clock[0]
     if c.record >= 2:
@@ -37,7 +37,7 @@ def log(clock: NDArray[Any], lines: NDArray[Any], kind: int, agent: int, subject
         line.time = c.time
         line.kind = kind
         line.agent = agent
-        line.subject = subject
+        line.call = call
         c.n_log += 1
 
 
@@ -126,7 +126,7 @@ def drop_prefix(w: World, agent: int) -> None:
             c.channel_free = max(c.channel_free, c.time) + p.offload_token * shown.prefix
             state.copied = 1
     state.left = 0
-    log(w.clock, w.log, LOG_EVICT, agent, shown.prefix)
+    log(w.clock, w.log, LOG_EVICT, agent, np.int64(-1))
 
 
 @lean

@@ -117,5 +117,3 @@ def run_prefill(w: World) -> int:
             _yield_token(w, row)
     c.peak_used = max(c.peak_used, c.used)
     return 1
-
-

@@ -197,7 +197,7 @@ DECISION = np.dtype(
     align=True,
 )
 
-LOG = np.dtype([("time", "f8"), ("kind", "i8"), ("agent", "i8"), ("subject", "i8")], align=True)
+LOG = np.dtype([("time", "f8"), ("kind", "i8"), ("agent", "i8"), ("call", "i8")], align=True)
 # Kinds of line; numpy's integers, because numba would compile a function anew for each Python constant that it is given.
 LOG_ADMIT, LOG_FIRST_TOKEN, LOG_PREEMPT, LOG_RETRACT, LOG_FINISH = (np.int64(i) for i in range(5))
 LOG_RESIDENT, LOG_LOAD, LOG_RELEASE, LOG_EVICT = (np.int64(i) for i in range(5, 9))
@@ -253,5 +253,3 @@ class World(NamedTuple):
     log: NDArray[Any]
     samples: NDArray[Any]
     sample_tokens: NDArray[np.int64]
-
-

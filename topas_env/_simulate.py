@@ -1,0 +1,189 @@
+"""Runs of a workload under a policy on a simulated engine."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.choice import Choice, default_params, empty_choice
+from topas_env._core.decide import decide, score
+from topas_env._core.jit import notice_compilation
+from topas_env._core.run import proceed, run
+from topas_env._core.world import END, GROW, POINT, STUCK, World
+from topas_env._decision import Decision, check_decision
+from topas_env._errors import InputError
+from topas_env._live_snapshot import LiveSnapshots
+from topas_env._new_world import grow, new_world
+from topas_env._profile import EngineProfile, load_profile
+from topas_env._result import SimulationResult
+from topas_env._services import bound_s, known_services, profile_services
+from topas_env._snapshot import Snapshot
+from topas_env._utilisation import check_fits
+from topas_env._workload import Workload
+
+__all__ = ["SimulationResult", "bound_s", "profile_services", "simulate"]
+
+_SLICE = 20_000  # decisions between two looks at the keyboard
+ProfileLike = str | Path | Mapping[str, Any] | EngineProfile
+
+
+class PolicyLike(Protocol):
+    """What a policy must have; `manages_prefixes` and `compiled` are read where they exist."""
+
+    name: str
+
+    def reset(self, *, seed: int | None = None) -> None:
+        """Forgets earlier runs."""
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answers a snapshot."""
+
+
+def simulate(
+    workload: Workload,
+    policy: PolicyLike,
+    *,
+    profile: ProfileLike = "qwen2.5-32b-a100-80g",
+    seed: int = 0,
+    believed: ProfileLike | None = None,
+    decision_time_s: float | Literal["measured"] | None = None,
+    record: bool = False,
+    compiled: bool = True,
+) -> SimulationResult:
+    """Serves a workload with a policy.
+
+    Args:
+        workload: Tasks with their arrivals and true lengths.
+        policy: Any object with `name`, `reset` and `decide`.
+        profile: The engine: a name, a path, a dict or a profile.
+        seed: What the policy is reset with; the trace has its own.
+        believed: Speeds that the policy is told, where they are not the engine's own.
+        decision_time_s: The engine stands still for so many seconds after each decision; "measured": for as long as the
+            decision took on this machine; None: decisions are free.
+        record: Whether to keep what plots of the run need.
+        compiled: Whether to use the policy's compiled path where it has one.
+
+    Raises:
+        InputError: A request can never fit the KV budget, or `decision_time_s` is negative.
+        InfeasibleDecision: The policy broke a constraint.
+    """
+    engine = _profile(profile)
+    check_fits(workload, engine)
+    measured = decision_time_s == "measured"
+    charged = 0.0 if decision_time_s is None or measured else float(decision_time_s)
+    if not 0.0 <= charged < np.inf:
+        raise InputError(f"decision_time_s: expected seconds of at least 0 or 'measured', got {decision_time_s!r}")
+    notice_compilation()
+    policy.reset(seed=seed)
+    w = new_world(
+        workload,
+        engine,
+        believed=None if believed is None else _profile(believed),
+        manages_prefixes=bool(getattr(policy, "manages_prefixes", False)),
+        profile_s=known_services(workload, engine),
+        decision_s=charged,
+        record=2 if record else 1,
+    )
+    kernel = getattr(policy, "compiled", lambda: None)()
+    if kernel is None or not compiled:
+        w = _run_plain(w, workload, policy, None if kernel is None else kernel[1], measured)
+    else:
+        w = _run_compiled(w, workload, kernel, measured)
+    return SimulationResult(workload, engine, policy.name, seed, w)
+
+
+def _profile(profile: ProfileLike) -> EngineProfile:
+    return load_profile(dict(profile) if isinstance(profile, Mapping) else profile)
+
+
+def _room(w: World) -> Choice:
+    return empty_choice(len(w.agents), len(w.v.requests))
+
+
+def _run_compiled(w: World, workload: Workload, kernel: tuple[int, NDArray[Any]], measured: bool) -> World:
+    code, params = kernel
+    choice = _room(w)
+    state = proceed(w, choice, False) if measured else GROW
+    while state != END:
+        if state == STUCK:
+            raise _stuck(w, workload)
+        if state == GROW:
+            w = grow(w)
+            choice = _room(w)
+            state = proceed(w, choice, False) if measured else run(w, code, params, choice, _SLICE)
+        elif measured and state == POINT:
+            start = time.perf_counter()
+            decide(w.v, code, params, choice)
+            _charge(w, time.perf_counter() - start)
+            state = proceed(w, choice, True)
+        else:
+            state = run(w, code, params, choice, _SLICE)
+    return w
+
+
+def _charge(w: World, seconds: float) -> None:
+    w.physics["decision"] = seconds
+    w.wall[w.clock["n_decision_rows"]] = seconds
+
+
+def _run_plain(w: World, workload: Workload, policy: PolicyLike, params: NDArray[Any] | None, measured: bool) -> World:
+    if params is None:
+        params = default_params()
+    snapshots = LiveSnapshots(workload)
+    choice = _room(w)
+    state = proceed(w, choice, False)
+    while state != END:
+        if state == STUCK:
+            raise _stuck(w, workload)
+        if state == GROW:
+            w = grow(w)
+            choice = _room(w)
+            state = proceed(w, choice, False)
+            continue
+        snapshot = snapshots.make(w)
+        start = time.perf_counter()
+        decision = policy.decide(snapshot)
+        seconds = time.perf_counter() - start
+        check_decision(snapshot, decision)
+        _fill(w, snapshot, decision, choice)
+        if choice.info["n_admitted"][0]:
+            score(w.v, params, choice)
+        w.wall[w.clock["n_decision_rows"]] = seconds
+        if measured:
+            w.physics["decision"] = seconds
+        state = proceed(w, choice, True)
+    return w
+
+
+def _fill(w: World, snapshot: Snapshot, decision: Decision, choice: Choice) -> None:
+    """Writes a feasible decision as a choice."""
+    v = w.v
+    n_running, n_ready = int(v.head["n_running"][0]), int(v.head["n_ready"][0])
+    rows = v.running[:n_running].tolist() + v.ready[:n_ready].tolist()
+    place = {request.id: i for i, request in enumerate(snapshot.requests)}
+    chosen = [place[name] for name in decision.requests]
+    kept = sorted(i for i in chosen if i < n_running)
+    order = kept + [i for i in chosen if i >= n_running]
+    choice.rows[: len(order)] = [rows[i] for i in order]
+    choice.credits[:] = 0.0
+    wanted = set(decision.prefixes)
+    names = _agent_names(snapshot)
+    choice.prefixes[:] = [name in wanted for name in names]
+    choice.info["n_kept"] = len(kept)
+    choice.info["n_admitted"] = len(order) - len(kept)
+    choice.info["n_preempted"] = n_running - len(kept)
+
+
+def _agent_names(snapshot: Snapshot) -> tuple[str, ...]:
+    from topas_env._topology import topology
+
+    return topology(snapshot.workflows).agent_names
+
+
+def _stuck(w: World, workload: Workload) -> InputError:
+    call = int(w.clock["stuck_call"][0])
+    budget = int(w.physics["budget"][0])
+    return InputError(f"workload {workload.name}: call {call} alone grew over kv_budget_tokens {budget}")
