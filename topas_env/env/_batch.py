@@ -25,7 +25,7 @@ from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
 from topas_env._core.rows import AGENT_ROW_FEATURES, REQUEST_ROW_FEATURES, VIOLATIONS
 from topas_env._core.world import GROW, STUCK, World
 from topas_env._errors import InputError
-from topas_env._live_snapshot import live_snapshot, request_ids
+from topas_env._live_snapshot import LiveSnapshots
 from topas_env._new_world import grow, new_world
 from topas_env._pack import Packed
 from topas_env._snapshot import Snapshot
@@ -67,6 +67,7 @@ class Batch:
         self._board: Board | None = None
         self._desk: Any = None
         self._behind: tuple[World, Board] | None = None  # what the desk was made of
+        self._snapshots: dict[int, LiveSnapshots] = {}
         self.workloads = []
         self._threads = max(1, min(threads, count // _LEAST_FOR_THREADS))
         self._parts = np.array_split(self._all, self._threads)
@@ -98,6 +99,7 @@ class Batch:
                 self.workloads = [workload] * self.count
             self._stack.put(index, world)
             self.workloads[index] = workload
+            self._snapshots.pop(index, None)
         self._fit_board()
         self._run(START, np.asarray(indices, np.int64), self._no_actions, output)
 
@@ -175,11 +177,20 @@ class Batch:
     def packed(self, index: int) -> Packed:
         """Returns what the scheduler of a world sees, with the names behind the rows."""
         world = self.world(index)
-        return Packed(world.v, self.settings.topology.agent_names, request_ids(world, self.workloads[index]))
+        head, v = world.v.head[0], world.v
+        ids = [""] * len(v.requests)
+        for row in (*v.running[: head["n_running"]].tolist(), *v.ready[: head["n_ready"]].tolist()):
+            ids[row] = self._live(index).request_id(world, row)
+        return Packed(v, self.settings.topology.agent_names, ids)
 
     def snapshot(self, index: int) -> Snapshot:
         """Returns what the scheduler of a world sees, as a record."""
-        return live_snapshot(self.world(index), self.workloads[index])
+        return self._live(index).make(self.world(index))
+
+    def _live(self, index: int) -> LiveSnapshots:
+        if index not in self._snapshots:
+            self._snapshots[index] = LiveSnapshots(self.workloads[index])
+        return self._snapshots[index]
 
     def choices(self, index: int) -> list[Choice]:
         """Returns the candidates of a world, as views."""
