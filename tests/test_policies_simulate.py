@@ -76,19 +76,11 @@ def test_a_policy_of_a_users_own_runs(make: Any) -> None:
         assert len(policy.seeds) == 1
 
 
-class Plain:
-    """A policy without its compiled path."""
-
-    def __init__(self, policy: Any) -> None:
-        self.name, self.manages_prefixes = policy.name, policy.manages_prefixes
-        self.reset, self.decide = policy.reset, policy.decide
-
-
 @pytest.mark.parametrize("name", policy_names()[:11])
 @pytest.mark.parametrize("workload", ["dag-4", "metagpt-sop"])
 def test_plain_and_compiled_paths_give_the_same_run(name: str, workload: str) -> None:
     """Every decision of a run is the same, so every completion is: bit for bit."""
     drawn = load_workload(workload, num_tasks=25, seed=2)
     compiled = simulate(drawn, make_policy(name), profile=PROFILE, seed=2)
-    plain = simulate(drawn, Plain(make_policy(name)), profile=PROFILE, seed=2)
+    plain = simulate(drawn, make_policy(name), profile=PROFILE, seed=2, compiled=False)
     assert compiled.jct_s.tobytes() == plain.jct_s.tobytes()
