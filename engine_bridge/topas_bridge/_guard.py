@@ -107,6 +107,8 @@ class Guard:
         """Compiles what the policy needs, so that the first decision is not late; faults are left to the first event."""
         try:
             self._answer(snapshot)
+            agents = {agent.name for workflow in snapshot.workflows for agent in workflow.agents}
+            with_credits(snapshot, Decision(tuple(agents), tuple(request.id for request in snapshot.requests)))
         except Exception:
             logger.exception("topas: policy %s fails on an example", self._name())
 

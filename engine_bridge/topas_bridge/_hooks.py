@@ -9,7 +9,7 @@ from topas_bridge._config import config_from_environment
 from topas_bridge._start import make_bridge
 from topas_bridge._state import bridge_state, obey
 
-__all__ = ["HOOKS", "bridge_of"]
+__all__ = ["HOOKS", "bridge_of", "bridges"]
 
 logger = logging.getLogger(__name__)
 _ATTRIBUTE = "topas_bridge"
@@ -19,6 +19,11 @@ _bridges: list[Bridge] = []  # one a process; SchedulePolicy does not know its s
 def bridge_of(scheduler: Any) -> Bridge | None:
     """Returns the bridge of a scheduler, None while it starts or where there is none."""
     return getattr(scheduler, _ATTRIBUTE, None)
+
+
+def bridges() -> list[Bridge]:
+    """Returns the bridges of this process."""
+    return list(_bridges)
 
 
 def _start(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:

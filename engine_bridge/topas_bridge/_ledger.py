@@ -92,22 +92,22 @@ class Ledger:
                 call.running = False
                 call.ready_s = now
                 call.credit_s = call.offer_s = 0.0
+                call.progress = sgl.generated(req)
                 call.task.state = None
                 changes.retracted.append(call)
             call.mark = mark
         for req in running:
+            if req.finished():  # older versions leave it in the batch until the next decode step
+                continue
             call = calls.get(id(req))
             if call is None:  # admitted within one pass, before we could look
                 call = self._arrive(req, now)
                 changes.arrived.append(call)
             if not call.running:
-                if req.finished():
-                    continue
                 self._admit(call, now)
                 changes.admitted.append(call)
-            if not req.finished():
-                call.mark = mark
-                call.agent.last_used_s = now
+            call.mark = mark
+            call.agent.last_used_s = now
         gone = [call for call in calls.values() if call.mark != mark]
         for call in gone:
             if call.req.finished() and not sgl.is_aborted(call.req):
@@ -124,7 +124,6 @@ class Ledger:
         call.running = True
         call.credit_s = call.offer_s
         call.admitted_s = now
-        call.progress = sgl.generated(call.req)
         call.task.state = None
 
     # -- arrivals --------------------------------------------------------------------------------------------------
@@ -139,6 +138,7 @@ class Ledger:
             place = self._solo(req, tags, now)
         task, stage, agent = place
         call = Call(self._call_id(req), req, task, stage, agent, now)
+        call.progress = sgl.generated(req)
         call.prompt_tokens = len(sgl.prompt(req))
         call.max_new_tokens = sgl.limit(req)
         call.stage_name = self.workflow(task.workflow).stages[stage].name
@@ -146,7 +146,7 @@ class Ledger:
         call.last_call = tags.last_call
         call.end_task = tags.end_task
         task.calls[stage] = call
-        task.done[stage] = False
+        task.done[stage] = task.skipped[stage] = False
         task.last_seen_s = now
         task.state = None
         if tags.ttl_s is not None:
@@ -210,7 +210,7 @@ class Ledger:
     def _skip(self, task: Task, workflow: Workflow, name: str) -> None:
         for i, stage in enumerate(workflow.stages):
             if stage.name == name and task.calls[i] is None and not task.done[i]:
-                task.done[i] = True  # nothing is learned from a stage that did not run
+                task.skipped[i] = True
                 task.state = None
 
     def _solo(self, req: Any, tags: Tags, now: float) -> tuple[Task, int, AgentPrefix]:
@@ -280,7 +280,7 @@ class Ledger:
                 self._finish_stage(task, stage)
         solo = task.workflow.startswith(SOLO_AGENT)
         task.ended = task.ended or call.end_task or solo
-        if not task.active and (task.ended or all(task.done)):
+        if not task.active and (task.ended or task.over):
             self._complete(task, now, count=finished)
 
     def _finish_stage(self, task: Task, stage: int) -> None:

@@ -20,6 +20,7 @@ class Task:
         workflow: Its workflow's name.
         arrival_s: When its first request came.
         done: Whether each stage is done.
+        skipped: Whether the client said that a stage will not run.
         service_s: Service of each stage in completed calls.
         calls: The request of each stage, if it has one.
         last_seen_s: When its last request came or ended.
@@ -31,7 +32,7 @@ class Task:
 
     __slots__ = (
         *("arrival_s", "calls", "done", "ended", "id", "last_seen_s"),
-        *("service_s", "state", "total_s", "ttl_s", "workflow"),
+        *("service_s", "skipped", "state", "total_s", "ttl_s", "workflow"),
     )
 
     def __init__(self, task_id: str, workflow: Workflow, now: float, ttl_s: float) -> None:
@@ -40,6 +41,7 @@ class Task:
         self.workflow = workflow.name
         self.arrival_s = now
         self.done = [False] * n
+        self.skipped = [False] * n
         self.service_s = [0.0] * n
         self.calls: list[Call | None] = [None] * n
         self.last_seen_s = now
@@ -47,6 +49,11 @@ class Task:
         self.total_s = 0.0
         self.ended = False
         self.state: TaskState | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether every stage is done or will not run."""
+        return all(done or skipped for done, skipped in zip(self.done, self.skipped, strict=True))
 
     @property
     def active(self) -> bool:
@@ -70,7 +77,7 @@ class Call:
         prompt_tokens: Length of its prompt.
         max_new_tokens: What the client asked for, as SGLang bounds it.
         cached_tokens: How many tokens of its prompt lay in the cache when it became ready.
-        progress: Output tokens at its last admission.
+        progress: Output tokens when it became ready last.
         credit_s: Its summand of the score at its admission; 0 while ready.
         offer_s: The same of a decision to admit it that SGLang has not carried out yet.
         freed: Whether the watchdog has taken it from the policy.

@@ -133,7 +133,10 @@ class SnapshotBuilder:
     def _task(self, task: Task) -> TaskState:
         if task.state is None:
             workflow = self._shown[task.workflow]
-            done = {stage.name: task.done[i] for i, stage in enumerate(workflow.stages)}
+            done: dict[str, bool] = {}
+            for i in workflow.order:  # one that is skipped counts as done once it could have started
+                stage = workflow.stages[i]
+                done[stage.name] = task.done[i] or (task.skipped[i] and all(done[name] for name in stage.after))
             task.state = TaskState(
                 task.id,
                 task.workflow,
@@ -147,7 +150,7 @@ class SnapshotBuilder:
         stage, call = workflow.stages[i], task.calls[i]
         if call is not None and call.managed and not call.oversize:
             return StageState(stage.name, "running" if call.running else "ready", task.service_s[i])
-        if task.done[i]:
+        if done[stage.name]:
             return StageState(stage.name, "done", task.service_s[i])
         if not all(done[name] for name in stage.after):
             return StageState(stage.name, "waiting", 0.0)

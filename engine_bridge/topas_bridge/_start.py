@@ -16,8 +16,9 @@ from topas_bridge.engine.radix import Radix
 from topas_bridge.engine.targets import unsupported_modes
 from topas_bridge.engine.version import sglang_version
 from topas_env import Snapshot, load_profile
+from topas_env._snapshot import EngineCosts
 
-__all__ = ["DEFAULT_PROFILE", "make_bridge", "make_bridge_policy"]
+__all__ = ["DEFAULT_PROFILE", "example_snapshot", "make_bridge", "make_bridge_policy"]
 
 logger = logging.getLogger(__name__)
 DEFAULT_PROFILE = "qwen2.5-32b-a100-80g"
@@ -54,7 +55,7 @@ def make_bridge(scheduler: Any, config: BridgeConfig) -> Bridge:
     workflows = read_workflows(config.workflows) if config.workflows else []
     page = int(getattr(scheduler, "page_size", None) or getattr(args, "page_size", None) or 1)
     ledger = Ledger(WorkflowBook(workflows), page_size=page, freeze_after=config.freeze_after, ttl_s=config.task_ttl_s)
-    guard.warm_up(_example(costs))
+    guard.warm_up(example_snapshot(costs))
     bridge = Bridge(
         scheduler,
         config,
@@ -70,7 +71,7 @@ def make_bridge(scheduler: Any, config: BridgeConfig) -> Bridge:
     return bridge
 
 
-def _example(costs: Any) -> Snapshot:
+def example_snapshot(costs: EngineCosts) -> Snapshot:
     """A small valid snapshot with a running and a ready request, to compile the policy's kernels on."""
     import msgspec
 
@@ -91,9 +92,7 @@ def _example(costs: Any) -> Snapshot:
                 ],
             }
         ],
-        "service": [
-            {"workflow": "w", "stage": "a", "profile_s": None, "stage_totals_s": [1.0], "call_s": [1.0], "call_output_tokens": [5]}
-        ],
+        "service": [{"workflow": "w", "stage": "a", "stage_totals_s": [1.0], "call_s": [1.0], "call_output_tokens": [5]}],
         "resident": ["A"],
         "cached": [],
         "tasks": [

@@ -40,12 +40,13 @@ def decode_fits(scheduler: Any, batch: Any) -> bool:
 
 
 def _size(tree: Any, *names: str) -> int:
-    """Returns the first size that the tree tells as a number (some versions answer a tuple)."""
+    """Returns the largest of the sizes that the tree tells under these names: older trees answer 0 to newer names."""
+    sizes = [0]
     for name in names:
         method = getattr(tree, name, None)
         value = method() if callable(method) else None
-        if isinstance(value, tuple):
+        if isinstance(value, tuple):  # one size for each kind of attention
             value = value[0]
         if value is not None:
-            return int(value)
-    return 0
+            sizes.append(int(value))
+    return max(sizes)

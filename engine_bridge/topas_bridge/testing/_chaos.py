@@ -121,7 +121,43 @@ class Rotates(_Chaos):
         return decision
 
 
-HOSTILE = (RandomPreempt, PreemptAll, Raises, Infeasible, Sleeps, HoldsAll, Rotates)
+class Everything(_Chaos):
+    """Is each of the hostile policies in turn, at random."""
+
+    name = "chaos-everything"
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        kinds = (RandomPreempt, RandomPreempt, PreemptAll, Raises, Infeasible, Sleeps, HoldsAll)
+        self._policies = [kind(seed) for kind in kinds]
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Returns what one of them answers, or raises what it raises."""
+        decision: Decision = self._random.choice(self._policies).decide(snapshot)
+        return decision
+
+
+class Corrupts(_Chaos):
+    """Overwrites the KV of one token of a running request's prompt once, to prove that a comparison would notice."""
+
+    name = "chaos-corrupt"
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Returns the decision of fcfs."""
+        from topas_bridge._hooks import bridges
+
+        scheduler = bridges()[0].scheduler if bridges() else None
+        for req in () if scheduler is None else scheduler.running_batch.reqs:
+            if len(req.output_ids) > 2 and not getattr(scheduler, "topas_corrupted", False):
+                slot = int(scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, 3])
+                pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
+                for buffer in (*pool.k_buffer, *pool.v_buffer):
+                    buffer[slot] += 5.0
+                scheduler.topas_corrupted = True
+        return self._base.decide(snapshot)
+
+
+HOSTILE = (Everything, Corrupts, RandomPreempt, PreemptAll, Raises, Infeasible, Sleeps, HoldsAll, Rotates)
 
 
 def _fill(snapshot: Snapshot, keep: list[Any], generator: random.Random) -> Decision:

@@ -4,7 +4,7 @@ import asyncio
 import random
 from typing import Any, NamedTuple
 
-__all__ = ["Outcome", "Prompt", "make_prompts", "run_prompts"]
+__all__ = ["Outcome", "Prompt", "make_prompts", "make_trouble", "run_prompts"]
 
 
 class Prompt(NamedTuple):
@@ -66,6 +66,52 @@ def make_prompts(
         tags = {"agent": f"agent-{agent}", "task": f"t{i}"}
         prompts.append(Prompt(prefixes[agent] + suffix, generator.randint(*output), tags, at))
     return prompts
+
+
+def make_trouble(prompts: list[Prompt], seed: int) -> list[Prompt]:
+    """Returns the same requests, some of which leave early, and some of which carry senseless tags."""
+    generator = random.Random(seed)  # noqa: S311
+    troubled = []
+    for prompt in prompts:
+        draw = generator.random()
+        if draw < 0.1:
+            troubled.append(prompt._replace(abort_s=generator.uniform(0.0, 1.0)))
+        elif draw < 0.3:
+            troubled.append(prompt._replace(tags=_nonsense(generator)))
+        elif draw < 0.6:
+            troubled.append(prompt._replace(tags=_workflow_tags(generator)))
+        else:
+            troubled.append(prompt)
+    return troubled
+
+
+def _nonsense(generator: random.Random) -> dict[str, Any]:
+    values: list[Any] = [None, True, -1, 1e308, "", "x" * 5000, "\x00", "../../etc/passwd", [], ["a", 1, None], {"a": 1}]
+    names = ("workflow", "task", "stage", "agent", "last_call", "end_task", "skip", "ttl_s", "prefix_tokens")
+    fields = {name: generator.choice(values) for name in names if generator.random() < 0.7}
+    fields["define_workflow"] = generator.choice([None, "{", "[]", '{"name": "w"}', "x" * 70000, "[" * 3000])
+    fields["agent_hints"] = generator.choice([None, {}, {"agent_id": 3}, "no"])
+    return fields
+
+
+def _workflow_tags(generator: random.Random) -> dict[str, Any]:
+    """Returns tags of a known workflow in an order that no workflow allows: stages at random, tasks that never end."""
+    return {
+        "workflow": "soak",
+        "task": f"w{generator.randrange(40)}",
+        "stage": generator.choice(["a", "b", "c", "d", "nowhere"]),
+        "last_call": generator.choice([True, False]),
+        "end_task": generator.random() < 0.1,
+        "ttl_s": 2.0,
+        "define_workflow": SOAK_WORKFLOW,
+    }
+
+
+SOAK_WORKFLOW = (
+    '{"name": "soak", "agents": [{"name": "agent-0", "prefix_tokens": 0}, {"name": "agent-1", "prefix_tokens": 0}],'
+    ' "stages": [{"name": "a", "agent": "agent-0", "after": []}, {"name": "b", "agent": "agent-1", "after": ["a"]},'
+    ' {"name": "c", "agent": "agent-1", "after": ["a"]}, {"name": "d", "agent": "agent-0", "after": ["b", "c"]}]}'
+)
 
 
 async def run_prompts(url: str, prompts: list[Prompt], *, limit_s: float = 300.0) -> list[Outcome]:

@@ -1,0 +1,124 @@
+"""What people see of the bridge: state, metrics, commands, shadow mode, refusal to start, and older and newer cores."""
+
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from engine.engine_kit import assert_clean, bridge, outcomes, server, settled
+
+from topas_bridge.testing import make_prompts, tiny_environment
+
+pytestmark = pytest.mark.engine
+
+
+def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
+    from topas_bridge.client import define_workflow, end_task
+    from topas_env import Snapshot
+    from topas_policies import make_policy
+
+    prompts = make_prompts(60, seed=3)
+    config = bridge("chaos-preempt", shadow=True, dump_dir=str(tmp_path), log_decisions=True, faults=3)
+    with server(tiny_model, config, "--enable-metrics") as running:
+        found = outcomes(running, prompts)
+        assert all(outcome.reason == "length" for outcome in found)
+        assert sum(outcome.retractions for outcome in found) == 0
+        state = settled(running)
+        assert state["counts"]["preemptions"] == 0
+        assert state["decisions"] > 10
+        snapshots = (tmp_path / "snapshots.jsonl").read_bytes().splitlines()
+        assert len(snapshots) == len((tmp_path / "decisions.jsonl").read_bytes().splitlines()) >= state["decisions"]
+        for line in snapshots:  # every one is a valid snapshot that any policy answers
+            make_policy("topas").decide(Snapshot.from_json(line))
+
+        # commands go through SGLang's own endpoint
+        assert running.post("/set_internal_state", {"server_args": {"topas_enable": 0}})
+        assert running.state()["off"]
+        running.post("/set_internal_state", {"server_args": {"topas_enable": 1, "topas_dump": 1}})
+        assert not running.state()["off"]
+        dumped = list(tmp_path.glob("snapshot-*.json"))
+        assert len(dumped) == 1
+        Snapshot.from_json(dumped[0].read_bytes())
+
+        # workflows registered while running, tasks that end by word
+        workflow = {
+            "name": "late",
+            "agents": [{"name": "A", "prefix_tokens": 0}],
+            "stages": [{"name": "x", "agent": "A", "after": []}, {"name": "y", "agent": "A", "after": ["x"]}],
+        }
+        define_workflow(running.url, workflow)
+        assert "late" in running.state()["workflows"]
+        tags = {"workflow": "late", "task": "t", "stage": "x", "last_call": True}
+        body = {"model": "x", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3, "custom_params": tags}
+        assert running.post("/v1/chat/completions", body)["choices"]
+        assert settled(running)["tasks"] == 1
+        end_task(running.url, "t")
+        assert settled(running)["tasks"] == 0
+
+        with urllib.request.urlopen(running.url + "/metrics") as answer:
+            metrics = answer.read().decode()
+        for name in ("topas:decision_seconds_bucket", "topas:events_total", "topas:task_jct_seconds_count"):
+            assert name in metrics
+        assert_clean(running)
+
+
+REFUSE = """
+import os, sys
+os.environ["TOPAS_BRIDGE"] = '{"policy": "fcfs"}'
+import sglang.srt.managers.scheduler as scheduler
+%s
+from sglang.srt.plugins import load_plugins
+load_plugins()
+print("started")
+"""
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("del scheduler.Scheduler.update_running_batch", "Scheduler.update_running_batch"),
+        ("scheduler.Scheduler.get_new_batch_prefill = lambda self: None", "get_new_batch_prefill(self, running_batch)"),
+        (
+            "from sglang.srt.plugins.hook_registry import HookRegistry; HookRegistry._apply_target = classmethod(lambda *a: None)",
+            "Scheduler.__init__",
+        ),
+    ],
+)
+def test_refuses_to_start_without_a_hook(damage, named):
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSE % damage],
+        env={**os.environ, **tiny_environment()},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "started" not in done.stdout
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("topas: SGLang 0.5.")
+    assert named in last
+
+
+def test_starts_with_all_hooks():
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSE % ""],
+        env={**os.environ, **tiny_environment()},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.strip().endswith("started"), done.stderr[-2000:]
+
+
+def test_unsupported_mode_is_refused(tiny_model):
+    with pytest.raises(RuntimeError, match="--enable-priority-scheduling"):
+        with server(tiny_model, bridge("fcfs"), "--enable-priority-scheduling"):
+            pass
+
+
