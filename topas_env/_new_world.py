@@ -97,7 +97,7 @@ def new_world(
         decision_s: The engine stands still for so long after each decision.
         record: 0 for no logs, 1 for the table of decisions, 2 for everything that plots need.
         tasks_capacity: Unfinished tasks that there is room for before `GROW`.
-        requests_capacity: Ready and running requests, likewise; raised to what one event may make ready.
+        requests_capacity: Ready and running requests, likewise; at least twice what one event may make ready.
         decisions_capacity: Rows of the table of decisions, likewise.
     """
     t = topology(workload.workflows)

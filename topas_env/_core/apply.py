@@ -2,13 +2,11 @@
 
 import math
 
-import numpy as np
-
 from topas_env._core.choice import Choice
 from topas_env._core.decode import pass_time
 from topas_env._core.engine import sample
 from topas_env._core.estimates import reserved
-from topas_env._core.jit import lean
+from topas_env._core.jit import i64, lean
 from topas_env._core.layout import RUNNING
 from topas_env._core.lifecycle import next_event
 from topas_env._core.memory import drop_leaf, drop_prefix, log, make_room, unadmit
@@ -23,7 +21,7 @@ def _release(w: World, agent: int) -> None:
     c = w.clock[0]
     shown = w.v.agents[agent]
     state = w.agents[agent]
-    log(w.clock, w.log, LOG_RELEASE, agent, np.int64(-1))
+    log(w.clock, w.log, LOG_RELEASE, agent, i64(-1))
     whole = state.left == 0 and state.ready_at <= c.time
     if whole and not w.physics[0].eager:
         shown.resident = 0
@@ -42,7 +40,7 @@ def _enter(w: World, agent: int) -> bool:
     state = w.agents[agent]
     shown.resident = 1
     state.touched = c.time
-    log(w.clock, w.log, LOG_RESIDENT, agent, np.int64(-1))
+    log(w.clock, w.log, LOG_RESIDENT, agent, i64(-1))
     if shown.cached:
         shown.cached = 0
         c.n_cached -= 1
@@ -69,7 +67,7 @@ def _load(w: World, agent: int) -> None:
         state.ready_at = max(c.channel_free, c.time) + w.physics[0].load_token * tokens
         c.channel_free = state.ready_at
         c.loads += 1
-        log(w.clock, w.log, LOG_LOAD, agent, np.int64(-1))
+        log(w.clock, w.log, LOG_LOAD, agent, i64(-1))
 
 
 @lean
@@ -85,7 +83,7 @@ def _admit(w: World, row: int, credit: float) -> None:
     r.credit = credit
     v.task_stages[r.task, r.pos].status = RUNNING
     if w.stages[r.task, r.pos].leaf > 0:
-        drop_leaf(w, np.int64(r.task), np.int64(r.pos))
+        drop_leaf(w, i64(r.task), i64(r.pos))
     c.used += r.suffix + r.generated
     s.phase = PREFILL
     s.work = r.suffix - r.cached
@@ -106,7 +104,7 @@ def _admit(w: World, row: int, credit: float) -> None:
         result.admitted = c.time
     result.readmitted = c.time
     result.cached = r.cached
-    log(w.clock, w.log, LOG_ADMIT, np.int64(r.agent), s.call)
+    log(w.clock, w.log, LOG_ADMIT, i64(r.agent), s.call)
 
 
 @lean
@@ -131,9 +129,9 @@ def _force(w: World) -> int:
     """
     c = w.clock[0]
     v = w.v
-    row = np.int64(v.ready[0])
+    row = i64(v.ready[0])
     r = v.requests[row]
-    agent = np.int64(r.agent)
+    agent = i64(r.agent)
     total = reserved(v, row)
     for a in range(len(v.agents)):
         if v.agents[a].resident or a == agent:
@@ -146,7 +144,7 @@ def _force(w: World) -> int:
         incoming = 1
     _admit(w, row, 0.0)
     _compact_ready(w)
-    make_room(w, np.int64(0))
+    make_room(w, i64(0))
     _load(w, agent)
     c.forced += 1
     return incoming
@@ -175,12 +173,12 @@ def apply(w: World, choice: Choice) -> None:
         w.requests[choice.rows[i]].take_work = 1
     h.n_running = 0
     for i in range(n_running):
-        row = np.int64(v.running[i])
+        row = i64(v.running[i])
         if w.requests[row].take_work:
             v.running[h.n_running] = row
             h.n_running += 1
         else:
-            unadmit(w, row, np.int64(0))
+            unadmit(w, row, i64(0))
     incoming = 0
     outgoing = 0
     for a in range(len(v.agents)):
@@ -192,13 +190,13 @@ def apply(w: World, choice: Choice) -> None:
             incoming += 1
     admitted = info.n_admitted
     for i in range(info.n_kept, info.n_kept + admitted):
-        _admit(w, np.int64(choice.rows[i]), choice.credits[i])
+        _admit(w, i64(choice.rows[i]), choice.credits[i])
     if admitted > 0:
         _compact_ready(w)
-    while make_room(w, np.int64(0)) == 1:
+    while make_room(w, i64(0)) == 1:
         pass
     for i in range(info.n_kept, info.n_kept + admitted):
-        _load(w, np.int64(v.requests[choice.rows[i]].agent))
+        _load(w, i64(v.requests[choice.rows[i]].agent))
     for a in range(len(v.agents)):
         _load(w, a)
     if h.n_running == 0 and h.n_ready > 0 and next_event(w.clock, w.trace.arrival, w.events) == math.inf:

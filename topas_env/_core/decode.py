@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import lean
+from topas_env._core.jit import i64, lean
 from topas_env._core.memory import make_room
 from topas_env._core.world import DECODE, ITL_BINS, ITL_LEAST_S, ITL_RATIO, World
 
@@ -55,9 +55,9 @@ def steps_until(first: float, growth: float, seconds: float) -> float:
         return math.inf
     if growth > 0.0:
         b = first - 0.5 * growth
-        k = math.ceil(2.0 * seconds / (b + math.sqrt(b * b + 2.0 * growth * seconds)))
+        k = float(np.ceil(2.0 * seconds / (b + math.sqrt(b * b + 2.0 * growth * seconds))))
     else:
-        k = math.ceil(seconds / first)
+        k = float(np.ceil(seconds / first))
     k = max(k, 1.0)
     if k > 1e15:
         return k
@@ -95,7 +95,7 @@ def _count_steps(w: World, start: float, first: float, growth: float, k: int, ne
     for i in range(v.head[0].n_running):
         s = w.requests[v.running[i]]
         if s.phase == DECODE and s.redo == 0 and s.last_token != start:
-            count_gap(w.itl, start + first - s.last_token, np.int64(1))
+            count_gap(w.itl, start + first - s.last_token, i64(1))
             stalled += 1
     if new > stalled:
         count_gap(w.itl, first, new - stalled)
@@ -129,7 +129,7 @@ def run_decode(w: World, until: float) -> int:
             return 2
         if state == 0:
             break
-    k = np.int64(2**62)
+    k = i64(2**62)
     for i in range(v.head[0].n_running):
         row = v.running[i]
         s = w.requests[row]
@@ -141,7 +141,7 @@ def run_decode(w: World, until: float) -> int:
     growth = w.physics[0].step_kv * n
     limit = steps_until(first, growth, until - c.time)
     if limit < k:
-        k = np.int64(limit)
+        k = i64(limit)
     start = c.time
     seconds = steps_time(first, growth, float(k))
     pass_time(w.clock, w.v.head, seconds)

@@ -7,9 +7,9 @@ from topas_env._core.jit import lean
 from topas_env._core.lifecycle import complete_requests, next_event, process_events
 from topas_env._core.memory import integrate
 from topas_env._core.prefill import run_prefill
-from topas_env._core.world import DECODE, END, GROW, POINT, STUCK, World
+from topas_env._core.world import DECODE, END, GROW, PAUSED, POINT, STUCK, World
 
-__all__ = ["advance", "sample"]
+__all__ = ["advance", "iterate", "sample"]
 
 
 @lean
@@ -62,6 +62,46 @@ def _next_load(w: World) -> float:
 
 
 @lean
+def iterate(w: World) -> int:
+    """Handles what has happened and runs at most one iteration of the engine.
+
+    Returns:
+        PAUSED, go on; or what `advance` returns.
+    """
+    c = w.clock[0]
+    h = w.v.head[0]
+    if not _has_room(w) or not process_events(w) or not complete_requests(w):
+        return GROW
+    event = next_event(w.clock, w.trace.arrival, w.events)
+    if event <= c.time:
+        return PAUSED
+    h.time = c.time
+    if c.next_arrival == len(w.trace.arrival) and h.n_live == 0:
+        integrate(w.clock, c.time)
+        return END
+    if h.n_ready > 0 and (c.dirty or (h.n_running == 0 and event == math.inf)):
+        if not _has_room(w):
+            return GROW
+        integrate(w.clock, c.time)
+        return POINT
+    if h.n_running == 0:
+        sample(w)
+        c.time = event
+        return PAUSED
+    state = 0
+    if c.n_prefill > 0:
+        state = run_prefill(w)
+    if state == 0:
+        until = min(event, _next_load(w))
+        state = run_decode(w, until)
+        if state == 0:  # every running request waits for a load
+            pass_time(w.clock, w.v.head, until - c.time)
+            c.time = max(c.time, until)
+    sample(w)
+    return STUCK if state == 2 else PAUSED
+
+
+@lean
 def advance(w: World) -> int:
     """Runs the engine to the next scheduling point.
 
@@ -69,38 +109,7 @@ def advance(w: World) -> int:
         POINT, a decision is wanted; END; GROW, the caller gives the world more room and calls again; STUCK,
         `clock.stuck_call` alone does not fit the budget.
     """
-    c = w.clock[0]
-    h = w.v.head[0]
-    while True:
-        if not _has_room(w) or not process_events(w) or not complete_requests(w):
-            return GROW
-        event = next_event(w.clock, w.trace.arrival, w.events)
-        if event <= c.time:
-            continue
-        h.time = c.time
-        if c.next_arrival == len(w.trace.arrival) and h.n_live == 0:
-            integrate(w.clock, c.time)
-            return END
-        if h.n_ready > 0 and (c.dirty or (h.n_running == 0 and event == math.inf)):
-            if not _has_room(w):
-                return GROW
-            integrate(w.clock, c.time)
-            return POINT
-        if h.n_running == 0:
-            c.time = event
-            continue
-        if c.n_prefill > 0:
-            state = run_prefill(w)
-            if state == 2:
-                return STUCK
-            if state == 1:
-                sample(w)
-                continue
-        until = min(event, _next_load(w))
-        state = run_decode(w, until)
-        if state == 2:
-            return STUCK
-        if state == 0:
-            pass_time(w.clock, w.v.head, until - c.time)
-            c.time = max(c.time, until)
-        sample(w)
+    state = PAUSED
+    while state == PAUSED:
+        state = iterate(w)
+    return int(state)

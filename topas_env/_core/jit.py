@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core import config
 
-__all__ = ["cache_dir", "inner", "kernel", "kernels_compiled", "lean", "notice_compilation"]
+__all__ = ["cache_dir", "i64", "inner", "kernel", "kernels_compiled", "lean", "notice_compilation"]
 
+# To 64 bits: numba compiles a function anew for each width of integer, and for each Python constant, that it is given.
+i64: Any = np.int64
 F = TypeVar("F", bound=Callable[..., Any])
 _HERE = Path(__file__).resolve().parent
 _STAMP = "compiled"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import lean
+from topas_env._core.jit import i64, lean
 from topas_env._core.layout import DONE, HISTORY_LIMIT, READY, TOOL, WAITING
 from topas_env._core.memory import add_leaf, insert_ready, integrate, log
 from topas_env._core.service import observe_call, observe_stage, ring_mean
@@ -66,8 +66,8 @@ def _pop_event(clock: NDArray[Any], events: NDArray[Any]) -> None:
     c = clock[0]
     c.n_events -= 1
     n = c.n_events
-    _swap(events, np.int64(0), n)
-    i = np.int64(0)
+    _swap(events, i64(0), n)
+    i = i64(0)
     while True:
         least = i
         if 2 * i + 1 < n and _before(events, 2 * i + 1, least):
@@ -88,7 +88,7 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     t = v.tasks[task]
     state = w.stages[task, pos]
     c.n_free_requests -= 1
-    row = np.int64(w.free_requests[c.n_free_requests])
+    row = i64(w.free_requests[c.n_free_requests])
     call = w.trace.first_call[w.trace.stage0[t.key] + pos] + state.call
     data = w.trace.calls[call]
     stage = v.workflows[t.workflow].stage0 + pos
@@ -133,7 +133,7 @@ def _arrive(w: World) -> None:
     c.next_arrival += 1
     c.n_unfinished += 1
     c.n_free_tasks -= 1
-    row = np.int64(w.free_tasks[c.n_free_tasks])
+    row = i64(w.free_tasks[c.n_free_tasks])
     t = v.tasks[row]
     t.workflow = w.trace.workflow[key]
     t.rank = w.trace.rank[key]
@@ -144,7 +144,7 @@ def _arrive(w: World) -> None:
     flow = v.workflows[t.workflow]
     w.tasks[row].left = flow.n_stages
     w.tasks[row].service = 0.0
-    for pos in range(np.int64(flow.n_stages)):
+    for pos in range(i64(flow.n_stages)):
         shown = v.task_stages[row, pos]
         shown.status = WAITING
         shown.request = -1
@@ -153,7 +153,7 @@ def _arrive(w: World) -> None:
         state.call = 0
         state.preds_left = v.stages[flow.stage0 + pos].n_pred
         state.leaf = 0
-    for pos in range(np.int64(flow.n_stages)):
+    for pos in range(i64(flow.n_stages)):
         if w.stages[row, pos].preds_left == 0:
             _make_ready(w, row, pos, time)
 
@@ -191,7 +191,7 @@ def _finish_task(w: World, task: int, time: float) -> None:
 def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
     """Ends a stage: its successors may become ready, its task may be finished."""
     v = w.v
-    stage = np.int64(v.workflows[v.tasks[task].workflow].stage0 + pos)
+    stage = i64(v.workflows[v.tasks[task].workflow].stage0 + pos)
     shown = v.task_stages[task, pos]
     shown.status = DONE
     observe_stage(v, stage, shown.service)
@@ -204,7 +204,7 @@ def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
         following = w.stages[task, v.succs[k]]
         following.preds_left -= 1
         if following.preds_left == 0:
-            _make_ready(w, task, np.int64(v.succs[k]), time)
+            _make_ready(w, task, i64(v.succs[k]), time)
 
 
 @lean
@@ -232,7 +232,7 @@ def process_events(w: World) -> bool:
             _arrive(w)
         else:
             e = w.events[0]
-            time, task, pos = e.time, np.int64(e.row), np.int64(e.pos)
+            time, task, pos = e.time, i64(e.row), i64(e.pos)
             _pop_event(w.clock, w.events)
             _go_on(w, task, pos, time)
 
@@ -244,7 +244,7 @@ def _complete(w: World, row: int) -> None:
     v = w.v
     r = v.requests[row]
     s = w.requests[row]
-    task, pos = np.int64(r.task), np.int64(r.pos)
+    task, pos = i64(r.task), i64(r.pos)
     service = c.time - r.admitted
     tokens = r.suffix + r.generated
     agent = w.agents[r.agent]
@@ -252,8 +252,8 @@ def _complete(w: World, row: int) -> None:
     agent.touched = c.time
     c.used -= tokens
     w.results[s.call].finish = c.time
-    log(w.clock, w.log, LOG_FINISH, np.int64(r.agent), s.call)
-    observe_call(v, np.int64(r.stage), service, r.generated)
+    log(w.clock, w.log, LOG_FINISH, i64(r.agent), s.call)
+    observe_call(v, i64(r.stage), service, r.generated)
     shown = v.task_stages[task, pos]
     shown.service += service
     shown.request = -1
@@ -282,7 +282,7 @@ def complete_requests(w: World) -> bool:
     h = v.head[0]
     i = 0
     while c.n_complete > 0:
-        row = np.int64(v.running[i])
+        row = i64(v.running[i])
         if v.requests[row].generated < w.requests[row].output:
             i += 1
             continue

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import lean
+from topas_env._core.jit import i64, lean
 from topas_env._core.layout import READY
 from topas_env._core.world import (
     DECODE,
@@ -126,14 +126,14 @@ def drop_prefix(w: World, agent: int) -> None:
             c.channel_free = max(c.channel_free, c.time) + p.offload_token * shown.prefix
             state.copied = 1
     state.left = 0
-    log(w.clock, w.log, LOG_EVICT, agent, np.int64(-1))
+    log(w.clock, w.log, LOG_EVICT, agent, i64(-1))
 
 
 @lean
 def _evict_one(w: World) -> bool:
     """Evicts the least recently used of cached prefixes and history leaves; of equals a leaf, so children go first."""
     c = w.clock[0]
-    best = np.int64(-1)
+    best = i64(-1)
     used = math.inf
     if c.n_cached > 0:
         for a in range(len(w.agents)):
@@ -155,7 +155,7 @@ def _evict_one(w: World) -> bool:
 @lean
 def _evict_idle(w: World) -> bool:
     """Evicts the least recently used resident prefix without a running request."""
-    best = np.int64(-1)
+    best = i64(-1)
     used = math.inf
     for a in range(len(w.agents)):
         shown = w.v.agents[a]
@@ -191,11 +191,11 @@ def unadmit(w: World, row: int, retracted: int) -> None:
     if retracted:
         c.retractions += 1
         w.results[s.call].retractions += 1
-        log(w.clock, w.log, LOG_RETRACT, np.int64(r.agent), s.call)
+        log(w.clock, w.log, LOG_RETRACT, i64(r.agent), s.call)
     else:
         c.preemptions += 1
         w.results[s.call].preemptions += 1
-        log(w.clock, w.log, LOG_PREEMPT, np.int64(r.agent), s.call)
+        log(w.clock, w.log, LOG_PREEMPT, i64(r.agent), s.call)
     insert_ready(w.v.head, w.v.requests, w.v.ready, row)
 
 
@@ -217,6 +217,6 @@ def make_room(w: World, tokens: int) -> int:
                 c.stuck_call = w.requests[w.v.running[0]].call
             return 2
         h.n_running -= 1
-        unadmit(w, np.int64(w.v.running[h.n_running]), np.int64(1))
+        unadmit(w, i64(w.v.running[h.n_running]), i64(1))
         return 1
     return 0

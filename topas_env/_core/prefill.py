@@ -1,9 +1,7 @@
 """Prefill batches: plan one in admission order, make room for the tokens that it yields, run it."""
 
-import numpy as np
-
 from topas_env._core.decode import count_gap, decoding, pass_time, step_time
-from topas_env._core.jit import lean
+from topas_env._core.jit import i64, lean
 from topas_env._core.memory import log, make_room
 from topas_env._core.world import DECODE, LOG_FIRST_TOKEN, World
 
@@ -63,9 +61,9 @@ def _yield_token(w: World, row: int) -> None:
     c.used += 1
     if r.generated == 1:
         w.results[s.call].first_token = c.time
-        log(w.clock, w.log, LOG_FIRST_TOKEN, np.int64(r.agent), s.call)
+        log(w.clock, w.log, LOG_FIRST_TOKEN, i64(r.agent), s.call)
     else:
-        count_gap(w.itl, c.time - s.last_token, np.int64(1))
+        count_gap(w.itl, c.time - s.last_token, i64(1))
     s.last_token = c.time
     if r.generated >= s.output:
         c.n_complete += 1

@@ -19,7 +19,8 @@ __all__ = ["proceed", "run"]
 
 _TOPAS = CODES["topas"]
 _CLOCK_ID = time.CLOCK_MONOTONIC
-_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.CPointer(types.int64)))
+_t: Any = types
+_clock_gettime = _t.ExternalFunction("clock_gettime", _t.int32(_t.int32, _t.CPointer(_t.int64)))
 
 
 @inner
@@ -31,7 +32,11 @@ def _now_s(buffer: NDArray[np.int64]) -> float:
 
 @kernel
 def proceed(w: World, choice: Choice, decided: bool) -> int:
-    """Carries out a decision, where there is one, and runs to the next scheduling point; returns what `advance` does."""
+    """Carries out a decision, where there is one, and runs to the next scheduling point.
+
+    Returns:
+        What `advance` returns.
+    """
     if decided:
         apply(w, choice)
     return int(advance(w))

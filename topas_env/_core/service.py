@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import lean
+from topas_env._core.jit import i64, lean
 from topas_env._core.layout import HISTORY_LIMIT, View
 
 __all__ = ["observe_call", "observe_stage", "ring_mean"]
@@ -34,7 +34,7 @@ def observe_call(v: View, stage: int, service: float, output: int) -> None:
     v.call_outputs[stage, stat.next_call] = output
     stat.next_call = (stat.next_call + 1) % HISTORY_LIMIT
     stat.n_calls = min(stat.n_calls + 1, HISTORY_LIMIT)
-    stat.mean_call = ring_mean(v.calls[stage], np.int64(stat.n_calls), np.int64(stat.next_call))
+    stat.mean_call = ring_mean(v.calls[stage], i64(stat.n_calls), i64(stat.next_call))
     stat.version += 1
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from topas_env._core.jit import i64
 from topas_env._core.layout import View
 from topas_env._core.trace import Trace
 
@@ -198,9 +199,9 @@ DECISION = np.dtype(
 )
 
 LOG = np.dtype([("time", "f8"), ("kind", "i8"), ("agent", "i8"), ("call", "i8")], align=True)
-# Kinds of line; numpy's integers, because numba would compile a function anew for each Python constant that it is given.
-LOG_ADMIT, LOG_FIRST_TOKEN, LOG_PREEMPT, LOG_RETRACT, LOG_FINISH = (np.int64(i) for i in range(5))
-LOG_RESIDENT, LOG_LOAD, LOG_RELEASE, LOG_EVICT = (np.int64(i) for i in range(5, 9))
+# Kinds of line.
+LOG_ADMIT, LOG_FIRST_TOKEN, LOG_PREEMPT, LOG_RETRACT, LOG_FINISH = (i64(i) for i in range(5))
+LOG_RESIDENT, LOG_LOAD, LOG_RELEASE, LOG_EVICT = (i64(i) for i in range(5, 9))
 
 SAMPLE = np.dtype([("time", "f8"), ("used", "i8"), ("leaves", "i8")], align=True)
 
