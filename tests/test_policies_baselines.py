@@ -4,11 +4,11 @@ import copy
 from typing import Any
 
 import pytest
-from topas_env._core.decide import decide as compiled_decide
 
 from reference.random_snapshots import random_snapshot
 from reference.topas_reference import Reading
 from topas_env import Decision, Snapshot, check_decision
+from topas_env._core.decide import decide as compiled_decide
 from topas_env._pack import pack
 from topas_policies import make_policy
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reference.topas_reference import decide
 from topas_env import Decision, Snapshot, load_workload, simulate
 from topas_policies import Policy, make_policy, policy_names
 
@@ -84,3 +85,46 @@ def test_plain_and_compiled_paths_give_the_same_run(name: str, workload: str) ->
     compiled = simulate(drawn, make_policy(name), profile=PROFILE, seed=2)
     plain = simulate(drawn, make_policy(name), profile=PROFILE, seed=2, compiled=False)
     assert compiled.jct_s.tobytes() == plain.jct_s.tobytes()
+
+
+class Reference:
+    """TOPAS by the plain reading; it also checks what the simulator tells of its own earlier decisions."""
+
+    name = "reference"
+    manages_prefixes = True
+
+    def __init__(self) -> None:
+        self.credits: dict[str, float] = {}
+        self.prefixes: tuple[str, ...] = ()
+        self.decisions = self.preempted = 0
+
+    def reset(self, *, seed: int | None = None) -> None:
+        pass
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        data = snapshot.to_dict()
+        Snapshot.from_dict(data)  # what the simulator hands out keeps every rule of SNAPSHOT.md
+        for r in data["requests"]:
+            if r["status"] == "running":
+                # The credit is the request's own summand of admit at its last admission.
+                assert r["admission_credit_s"] == pytest.approx(self.credits[r["id"]], rel=1e-9, abs=1e-9)
+        assert set(data["resident"]) <= set(self.prefixes)
+        chosen = decide(data).chosen
+        assert chosen is not None
+        self.credits.update(zip(chosen.admitted, chosen.credits, strict=True))
+        self.prefixes = chosen.prefixes
+        self.decisions += 1
+        self.preempted += len(chosen.preempted)
+        return Decision(chosen.prefixes, chosen.requests)
+
+
+@pytest.mark.parametrize(("workload", "tasks"), [("dag-4", 15), ("dag-10-wide", 6), ("metagpt-sop", 12)])
+def test_the_plain_reading_of_the_specification_gives_the_same_run(workload: str, tasks: int) -> None:
+    """The whole loop of snapshot, decision, credits and statistics is that of the compiled path."""
+    drawn = load_workload(workload, num_tasks=tasks, seed=3)
+    reference = Reference()
+    plain = simulate(drawn, reference, profile=PROFILE, seed=3)
+    compiled = simulate(drawn, make_policy("topas"), profile=PROFILE, seed=3)
+    assert reference.decisions > 3 * tasks
+    assert compiled.jct_s.tobytes() == plain.jct_s.tobytes()
+    assert compiled.preemptions == plain.preemptions == reference.preempted
