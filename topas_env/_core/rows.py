@@ -218,7 +218,7 @@ def row_features(
     e = estimate(v, params)
     progress = np.zeros(v.requests.shape[0])
     for i in range(h.n_ready):
-        progress[v.ready[i]] = e.marginal[i]
+        progress[v.ready[i]] = e.ready[i].marginal
     for i in range(order.shape[0]):
         row = order[i]
         if row < 0:
