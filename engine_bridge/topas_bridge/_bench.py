@@ -99,8 +99,8 @@ def bench_policies(
 ) -> list[dict[str, Any]]:
     """Starts a server for each policy, replays all traces on it, and writes everything to `folder`.
 
-    Written are `settings.json` before the first run, `results.jsonl` (a line for each policy and trace) and the requests
-    of each run beside it.
+    Written are `settings.json` before the first run, `results.jsonl` (a line for each policy and trace) and the
+    requests of each run beside it.
 
     Raises:
         InputError: Before anything starts, if a policy is unknown or SGLang is missing.
@@ -144,7 +144,7 @@ def _bench_one(plan: BenchPlan, policy: str, folder: Path, notice: Callable[[str
             line |= _bridge_columns(before, server.state())
             lines.append(line)
             path = folder / f"calls-{policy}-{counted}.jsonl"
-            path.write_bytes(msgspec.json.encode_lines(result.calls))
+            path.write_bytes(b"\n".join(msgspec.json.encode(call) for call in result.calls))
             (folder / f"jct-{policy}-{counted}.json").write_text(json.dumps(result.jct_s))
             notice(f"{policy} trace {counted}: mean JCT {line['mean_jct_s']:.3f} s")
         _check_alive(server, policy)

@@ -13,7 +13,9 @@ def bench_table(lines: list[dict[str, Any]]) -> str:
     """Returns one row a policy: means over traces with 95% intervals where there are several traces."""
     from topas_env.compare import mean_interval
 
-    rows = [("policy", "traces", "mean JCT s", "p99 JCT s", "TTFT ms", "failed", "preempt", "ours %", "ms/decision")]
+    rows: list[tuple[str, ...]] = [
+        ("policy", "traces", "mean JCT s", "p99 JCT s", "TTFT ms", "failed", "preempt", "ours %", "ms/decision")
+    ]
     for policy in dict.fromkeys(line.get("policy", "endpoint") for line in lines):
         own = [line for line in lines if line.get("policy", "endpoint") == policy]
         cells = [policy, str(len(own))]
@@ -37,20 +39,22 @@ def bench_table(lines: list[dict[str, Any]]) -> str:
 
 def fidelity_table(found: Fidelity) -> str:
     """Returns the fidelity report: simulator against engine."""
-    rows = [("policy", "simulated as", "engine mean s", "simulator", "error", "engine p99 s", "simulator", "error")]
-    for entry in found.policies:
-        rows.append(
-            (
-                entry.policy,
-                entry.simulated_as,
-                f"{entry.engine_mean_s:.3f}",
-                f"{entry.simulated_mean_s:.3f}",
-                f"{entry.mean_error_percent:+.1f}%",
-                f"{entry.engine_p99_s:.3f}",
-                f"{entry.simulated_p99_s:.3f}",
-                f"{entry.p99_error_percent:+.1f}%",
-            )
+    rows: list[tuple[str, ...]] = [
+        ("policy", "simulated as", "engine mean s", "simulator", "error", "engine p99 s", "simulator", "error")
+    ]
+    rows += [
+        (
+            entry.policy,
+            entry.simulated_as,
+            f"{entry.engine_mean_s:.3f}",
+            f"{entry.simulated_mean_s:.3f}",
+            f"{entry.mean_error_percent:+.1f}%",
+            f"{entry.engine_p99_s:.3f}",
+            f"{entry.simulated_p99_s:.3f}",
+            f"{entry.p99_error_percent:+.1f}%",
         )
+        for entry in found.policies
+    ]
     rank = "none" if found.rank_correlation is None else f"{found.rank_correlation:.2f}"
     return f"{_table(rows)}\nrank correlation of the policies' mean JCT: {rank}"
 
@@ -62,4 +66,6 @@ def _mean(lines: list[dict[str, Any]], field: str, form: str) -> str:
 
 def _table(rows: list[tuple[str, ...]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

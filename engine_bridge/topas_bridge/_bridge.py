@@ -29,7 +29,7 @@ class Bridge:
     """The bridge of one scheduler; all of it runs in the scheduler's thread.
 
     Attributes:
-        counts: Counters by name: events, decisions, admissions, preemptions and the reasons for SGLang's own scheduling.
+        counts: Counters by name: events, admissions, preemptions, and the reasons for SGLang's own scheduling.
         overhead_s: Time spent here, the policy included.
         busy_s: Wall time in which the engine had requests.
     """
@@ -83,7 +83,7 @@ class Bridge:
         retracted: list[Any] = []
         try:
             self._before(batch, retracted)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (no fault of ours may stop the engine)
             self.fall_back("bridge", error)
         held = self._take_held()
         self._late = []
@@ -101,7 +101,7 @@ class Bridge:
                 preempt.requeue(scheduler, retracted)
         try:
             self._after(batch, plan)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (no fault of ours may stop the engine)
             self.fall_back("bridge", error)
         self.overhead_s += time.perf_counter() - started
         return plan

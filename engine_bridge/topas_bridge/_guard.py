@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from topas_bridge._config import BridgeConfig
 from topas_bridge._scoring import Answer, decide_compiled, with_credits
 from topas_env import Decision, InfeasibleDecision, Snapshot, check_decision
+from topas_env._core.codes import CODES
 
 __all__ = ["Fault", "Guard"]
 
@@ -19,7 +20,7 @@ class Fault(NamedTuple):
     """Why a policy's answer is not used.
 
     Attributes:
-        kind: `raised`, `infeasible`, `malformed`, `slow`, `invalid_snapshot` or `bridge`.
+        kind: `raised`, `infeasible`, `slow`, `invalid_snapshot` or `bridge`.
         detail: One line.
     """
 
@@ -52,6 +53,7 @@ class Guard:
         self._row = 0
         compiled = getattr(policy, "compiled", None)
         self._compiled = compiled() if callable(compiled) else None
+        self._scores = self._compiled is None or self._compiled[0] >= CODES["topas"]
         threaded = config.isolation == "thread" or (config.isolation == "auto" and self._compiled is None)
         self._worker = _Worker(self._answer) if threaded else None
 
@@ -61,26 +63,22 @@ class Guard:
         try:
             if self._validate:
                 Snapshot.from_dict(snapshot.to_dict())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (whatever is wrong with it)
             return self.fault("invalid_snapshot", error)
         try:
-            if self._worker is None:
-                answer = self._answer(snapshot)
-            else:
-                answer = self._worker.ask(snapshot, self._budget_s)
+            worker = self._worker
+            answer = self._answer(snapshot) if worker is None else worker.ask(snapshot, self._budget_s)
         except TimeoutError as error:
             return self.fault("slow", error)
         except InfeasibleDecision as error:
             return self.fault("infeasible", error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (a policy may raise anything)
             return self.fault("raised", error)
         finally:
             self.last_s = time.perf_counter() - started
             self.seconds += self.last_s
         if self.last_s > self._budget_s:
             return self.fault("slow", f"{self.last_s * 1e3:.1f} ms, allowed are {self._budget_s * 1e3:.1f}")
-        if not isinstance(answer, Answer):
-            return self.fault("malformed", answer)
         self._row = 0
         self.decisions += 1
         return answer
@@ -104,7 +102,7 @@ class Guard:
         self._row = 0
 
     def warm_up(self, snapshot: Snapshot) -> None:
-        """Compiles what the policy needs, so that the first decision is not late; faults are left to the first event."""
+        """Compiles what the policy needs, so that the first decision is not late."""
         try:
             self._answer(snapshot)
             agents = {agent.name for workflow in snapshot.workflows for agent in workflow.agents}
@@ -113,13 +111,14 @@ class Guard:
             logger.exception("topas: policy %s fails on an example", self._name())
 
     def _answer(self, snapshot: Snapshot) -> Answer:
-        if self._compiled is not None:
+        if self._compiled is not None and self._scores:
             return decide_compiled(self._compiled, snapshot)
         decision = self.policy.decide(snapshot)
         if not isinstance(decision, Decision):
             raise TypeError(f"decide returned {type(decision).__name__}, not a Decision")
         check_decision(snapshot, decision)
-        return with_credits(snapshot, decision)
+        # The plain baselines look at no credit, and to compute it would cost more than their decision.
+        return with_credits(snapshot, decision) if self._scores else Answer(decision, {})
 
     def _name(self) -> str:
         return str(getattr(self.policy, "name", type(self.policy).__name__))
@@ -165,5 +164,5 @@ class _Worker:
             number, snapshot = self._questions.get()
             try:
                 self._answers.put((number, self._answer(snapshot)))
-            except BaseException as error:  # noqa: BLE001: handed to the one who asked
+            except BaseException as error:  # noqa: BLE001 (handed to the one who asked)
                 self._answers.put((number, error))

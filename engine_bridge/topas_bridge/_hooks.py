@@ -55,7 +55,7 @@ def _decode(original: Callable[..., Any], scheduler: Any, batch: Any, *args: Any
     if bridge is not None:
         try:
             bridge.before_decode(batch)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (no fault of ours may stop the engine)
             bridge.fall_back("bridge", error)
     return original(scheduler, batch, *args, **kwargs)
 

@@ -161,10 +161,12 @@ class Ledger:
         if workflow is None and known is not None:
             workflow = self.book.by_name.get(known.workflow)
         if workflow is None or tags.task is None or tags.task.startswith(SOLO_AGENT):
-            return self._end_only(known, tags, now)
+            self._end_only(known, tags, now)
+            return None
         stage = next((i for i, s in enumerate(workflow.stages) if s.name == tags.stage), None)
         if stage is None or (known is not None and known.workflow != workflow.name):
-            return self._end_only(known, tags, now)
+            self._end_only(known, tags, now)
+            return None
         if known is None and len(self.tasks) >= _TASK_LIMIT:
             self._count("tasks_refused")
             return None

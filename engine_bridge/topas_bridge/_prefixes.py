@@ -29,7 +29,7 @@ class AgentPrefix:
 
     Attributes:
         name: Name of the agent in the snapshot.
-        key: What separates caches in SGLang (extra key with the LoRA adapter in it, salt); None before its first request.
+        key: What separates caches in SGLang (extra key with LoRA adapter, salt); None before its first request.
         tokens: The common tokens so far.
         length: Length of the prefix in tokens as the engine counts it, a multiple of the page size; 0 while unknown.
         frozen: Whether the length is fixed.

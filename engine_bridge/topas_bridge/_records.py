@@ -3,9 +3,9 @@
 from collections import deque
 from typing import Any
 
+from topas_bridge._prefixes import AgentPrefix
 from topas_env import Workflow
 from topas_env._snapshot import TaskState
-from topas_bridge._prefixes import AgentPrefix
 
 __all__ = ["LIST_LIMIT", "Call", "StageStatistics", "Task"]
 

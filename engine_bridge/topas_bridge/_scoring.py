@@ -52,4 +52,5 @@ def with_credits(snapshot: Snapshot, decision: Decision) -> Answer:
 def _credits(packed: Any, choice: Any) -> dict[str, float]:
     kept, admitted = int(choice.info[0]["n_kept"]), int(choice.info[0]["n_admitted"])
     rows = choice.rows[kept : kept + admitted].tolist()
-    return {packed.request_ids[row]: value for row, value in zip(rows, choice.credits[kept : kept + admitted].tolist())}
+    values = choice.credits[kept : kept + admitted].tolist()
+    return {packed.request_ids[row]: value for row, value in zip(rows, values, strict=True)}

@@ -68,4 +68,4 @@ def serve(config: BridgeConfig, flags: Sequence[str], *, tiny: str | None = None
     command = [sys.executable, "-m", "sglang.launch_server", *more, *flags]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606: a server of our own interpreter
+    os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606 (a server of our own interpreter)

@@ -183,7 +183,12 @@ class SnapshotBuilder:
     def _refresh(self) -> None:
         """Rebuilds workflows and statistics where they have changed."""
         ledger = self._ledger
-        key = (ledger.book.version, ledger.solo_count, len(ledger.agents), sum(a.version for a in ledger.agents.values()))
+        key = (
+            ledger.book.version,
+            ledger.solo_count,
+            len(ledger.agents),
+            sum(a.version for a in ledger.agents.values()),
+        )
         if key != self._workflows_key:
             self._workflows_key = key
             self._workflows = tuple(self._with_lengths(workflow) for workflow in ledger.workflows())

@@ -92,7 +92,9 @@ def example_snapshot(costs: EngineCosts) -> Snapshot:
                 ],
             }
         ],
-        "service": [{"workflow": "w", "stage": "a", "stage_totals_s": [1.0], "call_s": [1.0], "call_output_tokens": [5]}],
+        "service": [
+            {"workflow": "w", "stage": "a", "stage_totals_s": [1.0], "call_s": [1.0], "call_output_tokens": [5]}
+        ],
         "resident": ["A"],
         "cached": [],
         "tasks": [

@@ -3,6 +3,7 @@
 import importlib.util
 
 import pytest
+
 from engine.engine_kit import FULL
 
 HAS_ENGINE = importlib.util.find_spec("sglang") is not None

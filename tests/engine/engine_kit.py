@@ -22,7 +22,9 @@ def server(model, config, *flags, kv_tokens=KV_TOKENS, python_core=False, **vari
     environment = {**tiny_environment(), **variables}
     if python_core:
         environment["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = "python"
-    return start_server([*tiny_flags(model, kv_tokens=kv_tokens, max_running=SLOTS), *flags], config, environment=environment)
+    return start_server(
+        [*tiny_flags(model, kv_tokens=kv_tokens, max_running=SLOTS), *flags], config, environment=environment
+    )
 
 
 def outcomes(running, prompts):
@@ -49,6 +51,8 @@ def assert_clean(running):
     assert pool["available"] + pool["evictable"] == pool["total"]
     running.post("/flush_cache", None)
     assert running.state()["pool"]["available"] == pool["total"]
-    answer = running.post("/generate", {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 3, "ignore_eos": True}})
+    answer = running.post(
+        "/generate", {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 3, "ignore_eos": True}}
+    )
     assert len(answer["output_ids"]) == 3
     return state

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from engine.fake_engine import FakeRadix, FakeReq, FakeScheduler
 
+from engine.fake_engine import FakeRadix, FakeReq, FakeScheduler
 from topas_bridge._bridge import Bridge
 from topas_bridge._config import BridgeConfig
 from topas_bridge._guard import Guard
@@ -56,7 +56,9 @@ def order(*wanted):
 
 def make(answer, scheduler=None, **settings):
     scheduler = scheduler or FakeScheduler()
-    config = BridgeConfig(**{"policy": "scripted", "validate": True, "isolation": "inline", "budget_ms": 5000.0, **settings})
+    config = BridgeConfig(
+        **{"policy": "scripted", "validate": True, "isolation": "inline", "budget_ms": 5000.0, **settings}
+    )
     ledger = Ledger(WorkflowBook([]), page_size=1, freeze_after=8, ttl_s=60.0)
     bridge = Bridge(
         scheduler,
@@ -121,7 +123,9 @@ def test_preemption_after_some_progress_alone():
 
 
 def test_requests_with_a_grammar_or_logprobs_are_never_preempted():
-    scheduler, bridge = make(lambda snapshot: Decision(("-",), tuple(r.id for r in snapshot.requests if r.status == "ready")))
+    scheduler, bridge = make(
+        lambda snapshot: Decision(("-",), tuple(r.id for r in snapshot.requests if r.status == "ready"))
+    )
     a, b = reqs("a", "b", max_new=50)
     a.grammar = object()
     b.return_logprob = True
@@ -269,7 +273,14 @@ def test_health_checks_pass_every_policy():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("budget_ms", 0.0), ("faults", 0), ("reserve_ratio", 1.5), ("evict", "now"), ("isolation", "none"), ("workflows", "/no/such")],
+    [
+        ("budget_ms", 0.0),
+        ("faults", 0),
+        ("reserve_ratio", 1.5),
+        ("evict", "now"),
+        ("isolation", "none"),
+        ("workflows", "/no/such"),
+    ],
 )
 def test_bad_settings_are_refused(setting, value):
     with pytest.raises(InputError, match=setting):

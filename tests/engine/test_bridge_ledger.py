@@ -2,10 +2,10 @@
 
 import json
 
-from engine.fake_engine import FINISH_ABORT, FINISH_LENGTH, FakeReq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.fake_engine import FINISH_ABORT, FINISH_LENGTH, FakeReq
 from topas_bridge._ledger import Ledger
 from topas_bridge._prefixes import AgentPrefix, common_prefix
 from topas_bridge._snapshot import SnapshotBuilder
@@ -44,15 +44,45 @@ def statuses(snapshot, task="t"):
 
 def test_tags_are_read_and_hints_too():
     tags = read_tags({"workflow": "w", "task": "t", "stage": "s", "last_call": False, "skip": ["x", "y"], "ttl_s": 3})
-    assert (tags.workflow, tags.task, tags.stage, tags.last_call, tags.skip, tags.ttl_s) == ("w", "t", "s", False, ("x", "y"), 3.0)
-    hints = read_tags({"agent_hints": {"workflow_id": "run-7", "agent_id": "planner", "step_id": "s", "cache_ttl_ms": 1500}})
+    assert (tags.workflow, tags.task, tags.stage, tags.last_call, tags.skip, tags.ttl_s) == (
+        "w",
+        "t",
+        "s",
+        False,
+        ("x", "y"),
+        3.0,
+    )
+    hints = read_tags(
+        {"agent_hints": {"workflow_id": "run-7", "agent_id": "planner", "step_id": "s", "cache_ttl_ms": 1500}}
+    )
     assert (hints.task, hints.agent, hints.stage, hints.ttl_s, hints.malformed) == ("run-7", "planner", "s", 1.5, 0)
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(["workflow", "task", "stage", "agent", "last_call", "end_task", "skip", "ttl_s", "prefix_tokens", "agent_hints"]),
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()), st.dictionaries(st.text(), st.text())),
+        st.sampled_from(
+            [
+                "workflow",
+                "task",
+                "stage",
+                "agent",
+                "last_call",
+                "end_task",
+                "skip",
+                "ttl_s",
+                "prefix_tokens",
+                "agent_hints",
+            ]
+        ),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(),
+            st.text(),
+            st.lists(st.text()),
+            st.dictionaries(st.text(), st.text()),
+        ),
     )
 )
 def test_no_tags_raise(fields):
@@ -107,7 +137,11 @@ def test_prefix_length_that_is_given_counts_and_never_covers_the_whole_prompt():
 
 def test_workflow_definitions_are_bounded():
     book = WorkflowBook([])
-    good = {"name": "w", "agents": [{"name": "A", "prefix_tokens": 3}], "stages": [{"name": "s", "agent": "A", "after": []}]}
+    good = {
+        "name": "w",
+        "agents": [{"name": "A", "prefix_tokens": 3}],
+        "stages": [{"name": "s", "agent": "A", "after": []}],
+    }
     assert book.define(json.dumps(good))
     assert book.define(json.dumps(good))  # the same again
     assert not book.define(json.dumps({**good, "stages": [{"name": "other", "agent": "A", "after": []}]}))

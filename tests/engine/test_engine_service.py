@@ -5,8 +5,8 @@ import sys
 import urllib.request
 
 import pytest
-from engine.engine_kit import assert_clean, bridge, outcomes, server, settled
 
+from engine.engine_kit import assert_clean, bridge, outcomes, server, settled
 from topas_bridge.testing import make_prompts, tiny_environment
 
 pytestmark = pytest.mark.engine
@@ -49,7 +49,12 @@ def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
         define_workflow(running.url, workflow)
         assert "late" in running.state()["workflows"]
         tags = {"workflow": "late", "task": "t", "stage": "x", "last_call": True}
-        body = {"model": "x", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3, "custom_params": tags}
+        body = {
+            "model": "x",
+            "messages": [{"role": "user", "content": "hello"}],
+            "max_tokens": 3,
+            "custom_params": tags,
+        }
         assert running.post("/v1/chat/completions", body)["choices"]
         assert settled(running)["tasks"] == 1
         end_task(running.url, "t")
@@ -79,7 +84,7 @@ print("started")
         ("del scheduler.Scheduler.update_running_batch", "Scheduler.update_running_batch"),
         ("scheduler.Scheduler.get_new_batch_prefill = lambda self: None", "get_new_batch_prefill(self, running_batch)"),
         (
-            "from sglang.srt.plugins.hook_registry import HookRegistry; HookRegistry._apply_target = classmethod(lambda *a: None)",
+            "from sglang.srt.plugins.hook_registry import HookRegistry as h; h._apply_target = classmethod(lambda *a: 0)",
             "Scheduler.__init__",
         ),
     ],
@@ -117,8 +122,6 @@ def test_starts_with_all_hooks():
 
 
 def test_unsupported_mode_is_refused(tiny_model):
-    with pytest.raises(RuntimeError, match="--enable-priority-scheduling"):
-        with server(tiny_model, bridge("fcfs"), "--enable-priority-scheduling"):
-            pass
-
-
+    started = server(tiny_model, bridge("fcfs"), "--enable-priority-scheduling")
+    with pytest.raises(RuntimeError, match="--enable-priority-scheduling"), started:
+        pass

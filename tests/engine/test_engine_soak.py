@@ -5,7 +5,6 @@ import time
 import pytest
 
 from engine.engine_kit import FULL, assert_clean, bridge, outcomes, server
-
 from topas_bridge.testing import make_prompts, make_trouble
 
 pytestmark = pytest.mark.engine
@@ -13,7 +12,9 @@ COUNT = 5000 if FULL else 600
 
 
 def test_soak(tiny_model):
-    config = bridge("chaos-everything", budget_ms=25.0, isolation="thread", faults=50, evict="forced", hold_s=5.0, validate=False)
+    config = bridge(
+        "chaos-everything", budget_ms=25.0, isolation="thread", faults=50, evict="forced", hold_s=5.0, validate=False
+    )
     prompts = make_trouble(make_prompts(COUNT, seed=7, rate=30.0, output=(4, 40)), seed=8)
     with server(tiny_model, config, "--chunked-prefill-size", "256", python_core=True) as running:
         found = outcomes(running, prompts)
@@ -33,5 +34,7 @@ def test_soak(tiny_model):
         assert state["counts"]["preemptions"] > 0
         assert state["tags"]["malformed_tags"] > 0
         time.sleep(8.0)  # tasks of a time to live of two seconds are swept every five
-        running.post("/generate", {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 2, "ignore_eos": True}})
+        running.post(
+            "/generate", {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 2, "ignore_eos": True}}
+        )
         assert_clean(running)

@@ -57,7 +57,15 @@ def bench(
         _show(lines, json=json)
         return
     lines = _on_servers(
-        policies, drawn, draw(seed + traces) if warm_up else None, options, flags or [], tiny, profile, reserve_ratio, out
+        policies,
+        drawn,
+        draw(seed + traces) if warm_up else None,
+        options,
+        flags or [],
+        tiny,
+        profile,
+        reserve_ratio,
+        out,
     )
     _show(lines, json=json)
     if fidelity:

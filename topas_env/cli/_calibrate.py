@@ -12,7 +12,7 @@ EXAMPLE = "topas calibrate --url http://127.0.0.1:30000 -o my-engine.json"
 
 def calibrate(
     url: Annotated[str | None, typer.Option(help="Idle SGLang server.")] = None,
-    tiny: Annotated[str | None, typer.Option(help="Start a tiny model, made in this folder, on the CPU instead.")] = None,
+    tiny: Annotated[str | None, typer.Option(help="Start a tiny model, made in this folder, instead.")] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="Profile to write.")] = "profile.json",
     name: Annotated[str, typer.Option(help="Name of the profile.")] = "measured",
     repeats: Annotated[int, typer.Option(help="Repeats of each measurement.")] = 5,
@@ -39,7 +39,7 @@ def calibrate(
             profile, measured = measure(server.url, name=name, repeats=repeats)
     Path(output).write_bytes(msgspec.json.format(msgspec.json.encode(profile)) + b"\n")
     typer.echo(
-        f"{output}: prefill {profile.prefill_base_s * 1e3:.2f} ms + {profile.prefill_s_per_token * 1e6:.1f} us a token, "
+        f"{output}:\n  prefill {profile.prefill_base_s * 1e3:.2f} ms + {profile.prefill_s_per_token * 1e6:.1f} us a token; "
         f"decode step {profile.step_base_s * 1e3:.2f} ms + {profile.step_s_per_request * 1e3:.3f} ms a request "
         f"({len(measured.prefill)} and {len(measured.steps)} points)"
     )

@@ -34,6 +34,6 @@ def running_after(plan: Any, batch: Any) -> Any:
 
 
 def may_preempt(scheduler: Any) -> bool:
-    """Tells whether requests may be retracted: not with speculative decoding, whose draft state is not ours to rebuild."""
+    """Tells whether requests may be retracted: not with speculative decoding, which keeps state of its own."""
     spec = getattr(scheduler, "spec_algorithm", None)
     return spec is None or bool(spec.is_none())

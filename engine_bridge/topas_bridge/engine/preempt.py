@@ -47,6 +47,6 @@ def requeue(scheduler: Any, reqs: list[Any]) -> None:
     scheduler.max_queued_requests = None
     try:
         for req in reqs:
-            scheduler._add_request_to_queue(req, is_retracted=True)  # noqa: SLF001: as SGLang's own retraction does
+            scheduler._add_request_to_queue(req, is_retracted=True)  # noqa: SLF001 (as SGLang's own retraction does)
     finally:
         scheduler.max_queued_requests = bound

@@ -38,7 +38,7 @@ class Radix:
 
     @property
     def can_evict(self) -> bool:
-        """Whether a prefix can be evicted by force: never on the Rust core, which does not survive a wrong node."""
+        """Whether a prefix can be evicted by force: never on the Rust core, where a wrong node is fatal."""
         if self._core is not None:
             return hasattr(self._core, "_is_device_leaf") and hasattr(self.tree, "_evict_device_leaf")
         return hasattr(self.tree, "_delete_leaf") and type(self.tree).__name__ == "RadixCache"
@@ -51,8 +51,8 @@ class Radix:
     def present(self, tokens: Sequence[int], key: tuple[Any, Any]) -> int:
         """Returns how many leading tokens lie in device memory.
 
-        Where SGLang has a read-only match (0.5.23) this leaves the cache as it was; elsewhere it makes the path the most
-        recently used one, as any match does.
+        Where SGLang has a read-only match (0.5.23) this leaves the cache as it was; elsewhere it makes the path the
+        most recently used one, as any match does.
         """
         if self._peek is not None:
             return int(self._peek(self._make_key(tokens, key))[0])
@@ -100,7 +100,7 @@ class Radix:
         core, tree = self._core, self.tree
         assert core is not None
         for node in _leaves_first(root):
-            if core._is_device_leaf(node):  # noqa: SLF001: there is no public name
+            if core._is_device_leaf(node):  # noqa: SLF001 (there is no public name)
                 backup = tree._evict_device_leaf(node.id, dict.fromkeys(tree.tree_components, 0))  # noqa: SLF001
                 if backup is not None:
                     self._write_back(node.id, backup)

@@ -11,7 +11,7 @@ from typing import Any
 
 from topas_bridge.engine.version import OLDEST, sglang_version, version_tuple
 
-__all__ = ["TARGETS", "Unsupported", "missing_hooks", "missing_interfaces", "unsupported_modes"]
+__all__ = ["TARGETS", "missing_hooks", "missing_interfaces", "unsupported_modes"]
 
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler."
 TARGETS = {
@@ -45,10 +45,6 @@ _NEEDED = {
 }
 
 
-class Unsupported(RuntimeError):
-    """This SGLang, or the way it was started, cannot be driven by a policy; the message is one line that says why."""
-
-
 def missing_interfaces() -> list[str]:
     """Returns what this SGLang lacks, one phrase each; empty if the bridge can work with it."""
     if version_tuple(sglang_version()) < OLDEST:
@@ -79,10 +75,11 @@ def missing_hooks(hooks: dict[str, Callable[..., Any]]) -> list[str]:
 def unsupported_modes(scheduler: Any) -> list[str]:
     """Returns the modes of a started scheduler in which a policy cannot drive it, one phrase each."""
     args = scheduler.server_args
-    found = []
-    for name in ("tp_size", "pp_size"):
-        if (getattr(args, name, 1) or 1) > 1:
-            found.append(f"--{name.replace('_', '-')} {getattr(args, name)} (each rank decides for itself; run replicas)")
+    found = [
+        f"--{name.replace('_', '-')} {getattr(args, name)} (each rank would decide for itself; run replicas)"
+        for name in ("tp_size", "pp_size")
+        if (getattr(args, name, 1) or 1) > 1
+    ]
     if getattr(args, "enable_dp_attention", False):
         found.append("--enable-dp-attention")
     if getattr(args, "disaggregation_mode", "null") != "null":

@@ -2,7 +2,7 @@
 
 import random
 import time
-from typing import Any
+from typing import Any, cast
 
 from topas_env import Decision, Snapshot
 from topas_policies import make_policy, policy_names, register_policy
@@ -11,12 +11,12 @@ __all__ = ["HOSTILE", "register_chaos"]
 
 
 class _Chaos:
-    """A policy with a random generator of its own; every decision it makes on purpose is feasible unless said otherwise."""
+    """A policy with a random generator of its own; its decisions are feasible unless said otherwise."""
 
     name = "chaos"
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)  # noqa: S311
+        self._random = random.Random(seed)
         self._base = make_policy("fcfs")
 
     def reset(self, *, seed: int | None = None) -> None:
@@ -55,7 +55,8 @@ class Raises(_Chaos):
         """Returns the decision of fcfs or raises."""
         if self._random.random() < 0.4:
             raise ArithmeticError("on purpose")
-        return self._base.decide(snapshot)
+        decision: Decision = self._base.decide(snapshot)
+        return decision
 
 
 class Infeasible(_Chaos):
@@ -66,14 +67,13 @@ class Infeasible(_Chaos):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns the decision of fcfs, one that breaks a constraint, or none at all."""
         draw = self._random.random()
-        good = self._base.decide(snapshot)
+        good: Decision = self._base.decide(snapshot)
         if draw < 0.15:
             return Decision(good.prefixes, (*good.requests, "nobody"))
         if draw < 0.3:
             return Decision((), tuple(request.id for request in snapshot.requests))
         if draw < 0.4:
-            nonsense: Any = "admit all"
-            return nonsense  # type: ignore[no-any-return]
+            good = cast("Decision", "admit all")
         return good
 
 
@@ -86,7 +86,8 @@ class Sleeps(_Chaos):
         """Returns the decision of fcfs, sometimes late."""
         if self._random.random() < 0.1:
             time.sleep(0.05)
-        return self._base.decide(snapshot)
+        decision: Decision = self._base.decide(snapshot)
+        return decision
 
 
 class HoldsAll(_Chaos):
@@ -112,7 +113,7 @@ class Rotates(_Chaos):
         self._asked = 0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Returns the decision of the policy whose turn it is; the first time all are asked, so that all are compiled."""
+        """Returns the decision of the policy whose turn it is; the first time all are asked and compiled."""
         if self._asked == 0:
             for policy in self._policies:
                 policy.decide(snapshot)
@@ -146,15 +147,16 @@ class Corrupts(_Chaos):
         """Returns the decision of fcfs."""
         from topas_bridge._hooks import bridges
 
-        scheduler = bridges()[0].scheduler if bridges() else None
-        for req in () if scheduler is None else scheduler.running_batch.reqs:
+        scheduler: Any = bridges()[0].scheduler if bridges() else None
+        for req in scheduler.running_batch.reqs if scheduler is not None else ():
             if len(req.output_ids) > 2 and not getattr(scheduler, "topas_corrupted", False):
                 slot = int(scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, 3])
                 pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
                 for buffer in (*pool.k_buffer, *pool.v_buffer):
                     buffer[slot] += 5.0
                 scheduler.topas_corrupted = True
-        return self._base.decide(snapshot)
+        decision: Decision = self._base.decide(snapshot)
+        return decision
 
 
 HOSTILE = (Everything, Corrupts, RandomPreempt, PreemptAll, Raises, Infeasible, Sleeps, HoldsAll, Rotates)

@@ -56,7 +56,7 @@ def make_prompts(
         rate: Mean requests a second.
         output: Least and most output tokens.
     """
-    generator = random.Random(seed)  # noqa: S311
+    generator = random.Random(seed)
     prefixes = [[generator.randrange(10, 2000) for _ in range(prefix)] for _ in range(agents)]
     prompts, at = [], 0.0
     for i in range(count):
@@ -70,7 +70,7 @@ def make_prompts(
 
 def make_trouble(prompts: list[Prompt], seed: int) -> list[Prompt]:
     """Returns the same requests, some of which leave early, and some of which carry senseless tags."""
-    generator = random.Random(seed)  # noqa: S311
+    generator = random.Random(seed)
     troubled = []
     for prompt in prompts:
         draw = generator.random()
@@ -86,7 +86,19 @@ def make_trouble(prompts: list[Prompt], seed: int) -> list[Prompt]:
 
 
 def _nonsense(generator: random.Random) -> dict[str, Any]:
-    values: list[Any] = [None, True, -1, 1e308, "", "x" * 5000, "\x00", "../../etc/passwd", [], ["a", 1, None], {"a": 1}]
+    values: list[Any] = [
+        None,
+        True,
+        -1,
+        1e308,
+        "",
+        "x" * 5000,
+        "\x00",
+        "../../etc/passwd",
+        [],
+        ["a", 1, None],
+        {"a": 1},
+    ]
     names = ("workflow", "task", "stage", "agent", "last_call", "end_task", "skip", "ttl_s", "prefix_tokens")
     fields = {name: generator.choice(values) for name in names if generator.random() < 0.7}
     fields["define_workflow"] = generator.choice([None, "{", "[]", '{"name": "w"}', "x" * 70000, "[" * 3000])
@@ -132,12 +144,17 @@ async def _one(session: Any, prompt: Prompt) -> Outcome:
         return await asyncio.wait_for(_send(session, prompt), prompt.abort_s)
     except asyncio.TimeoutError:
         return Outcome([], "client" if prompt.abort_s is not None else "error", detail="timed out")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (what a server does wrong is an outcome)
         return Outcome([], "error", detail=f"{type(error).__name__}: {error}")
 
 
 async def _send(session: Any, prompt: Prompt) -> Outcome:
-    sampling = {"max_new_tokens": prompt.output_tokens, "ignore_eos": True, "temperature": 0, "custom_params": prompt.tags}
+    sampling = {
+        "max_new_tokens": prompt.output_tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+        "custom_params": prompt.tags,
+    }
     async with session.post("/generate", json={"input_ids": prompt.tokens, "sampling_params": sampling}) as answer:
         body = await answer.json()
         if answer.status != 200:

@@ -43,15 +43,15 @@ class Server:
 
     def get(self, path: str, timeout_s: float = 30.0) -> Any:
         """Returns the decoded JSON of a GET."""
-        with urllib.request.urlopen(self.url + path, timeout=timeout_s) as answer:  # noqa: S310: our own address
+        with urllib.request.urlopen(self.url + path, timeout=timeout_s) as answer:  # noqa: S310 (our own address)
             return msgspec.json.decode(answer.read())
 
     def post(self, path: str, body: Any, timeout_s: float = 60.0) -> Any:
         """Returns the decoded JSON of a POST, None if the answer is not JSON."""
-        request = urllib.request.Request(  # noqa: S310
+        request = urllib.request.Request(
             self.url + path, data=msgspec.json.encode(body), headers={"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             data = answer.read()
         try:
             return msgspec.json.decode(data)
@@ -114,8 +114,13 @@ def start_server(
     variables.update(config_to_environment(config) if config is not None else {})
     handle, name = tempfile.mkstemp(prefix="topas-server-", suffix=".log")
     command = [python, "-m", "sglang.launch_server", *flags, "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(  # noqa: S603
-        command, env=variables, stdin=subprocess.DEVNULL, stdout=handle, stderr=subprocess.STDOUT, start_new_session=True
+    process = subprocess.Popen(
+        command,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=handle,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     os.close(handle)
     server = Server(process, f"http://127.0.0.1:{port}", Path(name))
@@ -131,9 +136,11 @@ def _wait(server: Server, ready_s: float) -> None:
     while time.monotonic() < deadline:
         if not server.alive:
             raise RuntimeError(f"the server ended while it started:\n{server.tail()}")
-        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-            with urllib.request.urlopen(server.url + "/health", timeout=5.0) as answer:  # noqa: S310
-                if answer.status == 200:
-                    return
+        with (
+            contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError),
+            urllib.request.urlopen(server.url + "/health", timeout=5.0) as answer,
+        ):
+            if answer.status == 200:
+                return
         time.sleep(0.2)
     raise RuntimeError(f"the server did not answer within {ready_s:.0f} s:\n{server.tail()}")

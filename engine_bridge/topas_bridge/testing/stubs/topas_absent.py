@@ -64,7 +64,7 @@ class _Finder:
     def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         del path, target
         if "." in name and name.partition(".")[0] in _PACKAGES:
-            return importlib.machinery.ModuleSpec(name, _Finder, is_package=True)  # type: ignore[arg-type]
+            return importlib.machinery.ModuleSpec(name, _Finder, is_package=True)
         return None
 
     @staticmethod
@@ -85,7 +85,7 @@ def install(package: str, on_call: Callable[..., Any], **names: Any) -> None:
         **names: Names with a meaning of their own.
     """
     if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder)
     _PACKAGES[package] = on_call
     module = sys.modules[package]
     for name, value in names.items():

@@ -1,11 +1,13 @@
 """Stand-in for triton: a decorator of kernels returns the function, nothing can be launched."""
 
+from typing import Any
+
 from topas_absent import install
 
 __version__ = "3.6.0"
 
 
-def _decorate(name, *args, **kwargs):
+def _decorate(name: Any, *args: Any, **kwargs: Any) -> Any:
     if ".driver." in name.__qualname__:
         raise RuntimeError("there is no GPU: this is a stand-in for triton")
     if len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], type):
@@ -15,11 +17,11 @@ def _decorate(name, *args, **kwargs):
     return name
 
 
-def _cdiv(a, b):
+def _cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _next_power_of_2(n):
+def _next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length() if n > 0 else 1
 
 
