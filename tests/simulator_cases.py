@@ -1,4 +1,4 @@
-"""Random small workloads and engines, random feasible decisions, and a walker that checks a world after every iteration."""
+"""Random small workloads, engines and feasible decisions, and a walker that checks a world after every iteration."""
 
 import math
 import random
@@ -166,7 +166,8 @@ def check_world(w: World, before: float) -> None:
         assert r["status"] == (RUNNING if row in running else READY)
         assert r["task"] in live
         shown = v.task_stages[r["task"], r["pos"]]
-        assert shown["request"] == row and shown["status"] == r["status"]
+        assert shown["request"] == row
+        assert shown["status"] == r["status"]
         assert 0 <= r["cached"] <= r["suffix"]
         assert r["generated"] <= w.requests[row]["output"]
         if row in running:
