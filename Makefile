@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench check format
+.PHONY: help setup demo test bench check format engine-env engine-slice engine-full
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 setup: $(READY)  ## Make the virtual environment
 
@@ -39,3 +39,14 @@ check: $(READY)  ## Lint, format check, types, tests
 format: $(READY)  ## Format and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
+
+engine-env:  ## Build the environment with real SGLang on this CPU
+	@scripts/engine-env.sh
+
+engine-slice: engine-env  ## Run the engine tests that CI runs (12 minutes at most)
+	@TOPAS_ENGINE=slice OMP_NUM_THREADS=1 timeout 1200 .venv-engine/bin/python -m pytest -q tests/engine
+
+engine-full: engine-env  ## Run all engine tests, on the newest SGLang and an older one (hours)
+	@TOPAS_ENGINE=full OMP_NUM_THREADS=1 .venv-engine/bin/python -m pytest -q tests/engine
+	@scripts/engine-env.sh 0.5.18
+	@TOPAS_ENGINE=slice OMP_NUM_THREADS=1 .venv-engine-0.5.18/bin/python -m pytest -q tests/engine

@@ -39,7 +39,7 @@ def calibrate(
             profile, measured = measure(server.url, name=name, repeats=repeats)
     Path(output).write_bytes(msgspec.json.format(msgspec.json.encode(profile)) + b"\n")
     typer.echo(
-        f"{output}:\n  prefill {profile.prefill_base_s * 1e3:.2f} ms + {profile.prefill_s_per_token * 1e6:.1f} us a token; "
+        f"{output}: prefill {profile.prefill_base_s * 1e3:.2f} ms + {profile.prefill_s_per_token * 1e6:.1f} us/token, "
         f"decode step {profile.step_base_s * 1e3:.2f} ms + {profile.step_s_per_request * 1e3:.3f} ms a request "
         f"({len(measured.prefill)} and {len(measured.steps)} points)"
     )

@@ -49,8 +49,8 @@ def is_aborted(req: Any) -> bool:
 def is_manageable(req: Any) -> bool:
     """Tells whether a policy may decide about a request; the others are served by SGLang's own scheduling.
 
-    These are: SGLang's own health checks, beam groups, requests of a streaming session, multimodal ones, ones with input
-    embeddings, and ones that generate nothing.
+    These are: SGLang's own health checks, beam groups, requests of a streaming session, multimodal ones, ones with
+    input embeddings, and ones that generate nothing.
     """
     return (
         not str(req.rid).startswith("HEALTH_CHECK")

@@ -64,7 +64,7 @@ class _Finder:
     def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         del path, target
         if "." in name and name.partition(".")[0] in _PACKAGES:
-            return importlib.machinery.ModuleSpec(name, _Finder, is_package=True)
+            return importlib.machinery.ModuleSpec(name, _Finder, is_package=True)  # type: ignore[arg-type]
         return None
 
     @staticmethod
