@@ -95,7 +95,7 @@ def _table_1(order: str) -> SimulationResult:
 def test_table_1_alternating_agents_halve_the_batch() -> None:
     # A request holds 500 tokens. One prefix resident: (10000 - 3750) / 500 = 12 requests run together; both: 5.
     # Grouped runs in 8 waves: 12, 12 and 12 of A, 4 of A with 1 of B (3750 + 2000 + 3750 + 500 = 10000), 12, 12, 12 and
-    # 3 of B; alternating in 16 waves of 5. The batches are 10 and 5 then, and a wave of 12 takes a little longer than one
+    # 3 of B; alternating in 16 waves of 5. The batches are 10 and 5 then, and a wave of 12 takes a bit longer than one
     # of 5, mostly for its prefill.
     grouped, alternating = _table_1("A" * 40 + "B" * 40), _table_1("AB" * 40)
     assert grouped.decisions["running"].max() <= 12

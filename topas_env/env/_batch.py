@@ -28,6 +28,7 @@ from topas_env._errors import InputError
 from topas_env._live_snapshot import LiveSnapshots
 from topas_env._new_world import grow, new_world
 from topas_env._pack import Packed
+from topas_env._services import known_services
 from topas_env._snapshot import Snapshot
 from topas_env._utilisation import check_fits
 from topas_env._workload import Workload
@@ -88,6 +89,7 @@ class Batch:
             world = new_world(
                 workload,
                 s.profile,
+                profile_s=known_services(workload, s.profile),
                 decision_s=s.decision_s,
                 record=_RECORD[s.render_mode],
                 tasks_capacity=self._room("tasks"),
