@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from engine.fake_engine import FakeReq
 
+from engine.fake_engine import FakeReq
 from topas_bridge import client as tagging
 from topas_bridge._calibrate import Measurements, fit_profile
 from topas_bridge._config import BridgeConfig, config_from_environment, config_to_environment
