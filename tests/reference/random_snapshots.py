@@ -35,17 +35,22 @@ class _Maker:
         n = agents if agents is not None else rng.choice([1, 2, 3, 4, 5, 6, 7, 7, 8, 8, 9, 9])
         pool = [*NAMES, *(f"x{i}" for i in range(n - len(NAMES)))]
         names = rng.sample(pool, n)
-        self.coarse = rng.random() < 0.5  # values from small sets, so that ties are common
+        # Values from small sets make ties common; flat ones make agents alike, with sums that differ in rounding only.
+        self.grain = rng.choice(["fine", "fine", "coarse", "coarse", "flat"])
         self.prefix = {name: self.tokens(0, 4000) for name in names}
-        self.now = 100.0 if self.coarse else round(rng.uniform(50, 400), 3)
+        self.now = round(rng.uniform(50, 400), 3) if self.grain == "fine" else 100.0
 
     def tokens(self, low: int, high: int) -> int:
-        if self.coarse:
+        if self.grain == "flat":
+            return (low + high) // 3
+        if self.grain == "coarse":
             return self.rng.choice([low, (low + high) // 4, (low + high) // 2, high])
         return self.rng.randint(low, high)
 
     def seconds(self, low: float, high: float) -> float:
-        if self.coarse:
+        if self.grain == "flat":
+            return max(low, (low + high) / 3 if self.rng.random() < 0.7 else (low + high) / 7)
+        if self.grain == "coarse":
             return self.rng.choice([low, (low + high) / 4, (low + high) / 2, high])
         return round(self.rng.uniform(low, high), 4)
 
