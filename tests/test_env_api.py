@@ -106,7 +106,13 @@ def test_workload_and_profile_as_dicts_survive_json():
                     {
                         "name": "s",
                         "calls": [
-                            {"suffix_tokens": 8, "history_tokens": 0, "output_tokens": 4, "max_new_tokens": 4, "tool_s": 0.0}
+                            {
+                                "suffix_tokens": 8,
+                                "history_tokens": 0,
+                                "output_tokens": 4,
+                                "max_new_tokens": 4,
+                                "tool_s": 0.0,
+                            }
                         ],
                     }
                 ],

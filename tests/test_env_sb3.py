@@ -113,7 +113,9 @@ def test_plain_ppo_and_its_evaluation():
 
 
 def test_plain_dqn():
-    DQN("MultiInputPolicy", make(), learning_starts=50, buffer_size=500, gamma=1.0, seed=0, policy_kwargs=NET).learn(200)
+    DQN("MultiInputPolicy", make(), learning_starts=50, buffer_size=500, gamma=1.0, seed=0, policy_kwargs=NET).learn(
+        200
+    )
 
 
 def test_subproc_vec_env():

@@ -79,7 +79,9 @@ class SB3VecEnv(VecEnv):
         self._returns += rewards
         self._lengths += 1
         dones = terminations | truncations
-        sparse = {key for key in infos if not key.startswith("_") and key not in {"final_obs", "final_info", "action_mask"}}
+        sparse = {
+            key for key in infos if not key.startswith("_") and key not in {"final_obs", "final_info", "action_mask"}
+        }
         rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for key in sparse:
             values = infos[key]
@@ -136,7 +138,9 @@ class SB3VecEnv(VecEnv):
             raise ValueError(f"the copies share {attr_name}: it can be set for all of them only")
         setattr(self.envs.unwrapped, attr_name, value)
 
-    def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
         """Calls a method of the batched environment that answers for all copies, and returns the parts asked for."""
         source = self if method_name == "action_masks" else self.envs.unwrapped
         answers = getattr(source, method_name)(*method_args, **method_kwargs)
@@ -144,8 +148,11 @@ class SB3VecEnv(VecEnv):
             return [None for _ in self._get_indices(indices)]
         return [answers[index] for index in self._get_indices(indices)]
 
-    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None) -> list[bool]:
+    def env_is_wrapped(
+        self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
         """No copy has a wrapper of its own."""
+        del wrapper_class
         return [False for _ in self._get_indices(indices)]
 
 

@@ -17,13 +17,26 @@ from topas_env._core.choice import Candidates, Choice
 from topas_env._core.decide import score
 from topas_env._core.engine import advance
 from topas_env._core.features import features
-from topas_env._core.jit import inner, kernel
+from topas_env._core.jit import kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.rows import choice_from_bits, request_rows, row_features
 from topas_env._core.trace import Trace
 from topas_env._core.world import END, POINT, World
 
-__all__ = ["ACT", "LOOK", "REPORT", "RESUME", "START", "Board", "Desk", "Output", "StateOutput", "new_desk", "step_candidates", "step_state"]
+__all__ = [
+    "ACT",
+    "LOOK",
+    "REPORT",
+    "RESUME",
+    "START",
+    "Board",
+    "Desk",
+    "Output",
+    "StateOutput",
+    "new_desk",
+    "step_candidates",
+    "step_state",
+]
 
 # What a step kernel does with each world that it is given.
 START = 0  # run to the first choice of an episode
@@ -94,11 +107,11 @@ class StateOutput(NamedTuple):
 
 
 @structref.register
-class _DeskType(types.StructRef):  # type: ignore[misc]
+class _DeskType(types.StructRef):
     """Numba's type of a `Desk`."""
 
 
-class Desk(structref.StructRefProxy):  # type: ignore[misc]
+class Desk(structref.StructRefProxy):
     """One handle for all that the kernels keep: Python passes it in a microsecond, sixty arrays take twenty.
 
     Attributes:
@@ -108,16 +121,17 @@ class Desk(structref.StructRefProxy):  # type: ignore[misc]
     """
 
 
-structref.define_proxy(Desk, _DeskType, ["stack", "board", "params"])
+_define_proxy: Any = structref.define_proxy
+_define_proxy(Desk, _DeskType, ["stack", "board", "params"])
 
 
 @kernel
-def new_desk(stack: World, board: Board, params: NDArray[Any]) -> Desk:
+def new_desk(stack: World, board: Board, params: NDArray[Any]) -> Any:
     """Returns a handle; it keeps the arrays that it was given."""
-    return Desk(stack, board, params)
+    return Desk(stack, board, params)  # type: ignore[no-untyped-call]
 
 
-@inner
+@lean
 def _world(s: World, i: int) -> World:
     """Returns world i of a stack."""
     v = s.v
@@ -135,19 +149,19 @@ def _world(s: World, i: int) -> World:
     )  # fmt: skip
 
 
-@inner
+@lean
 def _list(c: Candidates, i: int) -> Candidates:
     """Returns the candidates of world i."""
     return Candidates(c.count[i], c.info[i], c.prefixes[i], c.rows[i], c.credits[i])
 
 
-@inner
+@lean
 def _nth(c: Candidates, k: int) -> Choice:
     """Returns candidate k of one world."""
     return Choice(c.info[k : k + 1], c.prefixes[k], c.rows[k], c.credits[k])
 
 
-@inner
+@lean
 def _settle(w: World, c: Candidates, params: NDArray[Any], skip: bool) -> int:
     """Runs to the next point with a choice; with `skip`, points with one candidate are passed."""
     while True:
@@ -161,7 +175,7 @@ def _settle(w: World, c: Candidates, params: NDArray[Any], skip: bool) -> int:
         apply(w, _nth(c, 0))
 
 
-@inner
+@lean
 def _account(w: World, r: Any, status: int, what: int) -> None:
     """Books the reward and the admissions by force; those before the first choice are booked with the first step."""
     c = w.clock[0]
@@ -179,59 +193,61 @@ def _account(w: World, r: Any, status: int, what: int) -> None:
     r.admissions = c.forced
 
 
+@lean
+def _step_candidates(
+    s: World, b: Board, params: NDArray[Any], skip: bool, what: int, i: int, action: int, out: Output
+) -> None:
+    """Does `what` with world i in the candidates mode."""
+    w = _world(s, i)
+    c = _list(b.candidates, i)
+    r = b.report[i]
+    status = r.status
+    if what == ACT:
+        r.invalid = 0
+        if status == POINT:
+            if action < 0 or action >= c.count[0]:
+                r.invalid = 1
+                action = 0
+            apply(w, _nth(c, action))
+        elif action != 0:
+            r.invalid = 1
+    if what != LOOK:
+        if what != ACT or status != END:
+            status = _settle(w, c, params, skip)
+        _account(w, r, status, what)
+    n = max(c.count[0], 1)
+    features(w.v, c, out.overall[i], out.candidates[i])
+    for j in range(out.allowed.shape[1]):
+        out.allowed[i, j] = j < n
+        out.mask[i, j] = 1.0 if j < n else 0.0
+
+
 @kernel
 def step_candidates(
-    desk: Desk, skip: bool, what: int, todo: NDArray[np.int64], actions: NDArray[np.int64], out: Output
+    desk: Any, skip: bool, what: int, todo: NDArray[np.int64], actions: NDArray[np.int64], out: Output
 ) -> None:
     """Does `what` with the worlds `todo` of a stack in the candidates mode; `actions` has one for each world of it."""
     s, b, params = desk.stack, desk.board, desk.params
-    limit = out.allowed.shape[1]
     for k in range(todo.shape[0]):
-        i = todo[k]
-        w = _world(s, i)
-        c = _list(b.candidates, i)
-        r = b.report[i]
-        status = r.status
-        if what == ACT:
-            r.invalid = 0
-            if status == POINT:
-                action = actions[i]
-                if action < 0 or action >= c.count[0]:
-                    r.invalid = 1
-                    action = 0
-                apply(w, _nth(c, action))
-            elif actions[i] != 0:
-                r.invalid = 1
-        if what != LOOK and (what != ACT or status != END):
-            status = _settle(w, c, params, skip)
-        if what != LOOK:
-            _account(w, r, status, what)
-        n = c.count[0]
-        features(w.v, c, out.overall[i], out.candidates[i])
-        for j in range(limit):
-            out.allowed[i, j] = j < max(n, 1)
-            out.mask[i, j] = 1.0 if j < max(n, 1) else 0.0
+        _step_candidates(s, b, params, skip, what, todo[k], actions[todo[k]], out)
 
 
-@kernel
-def step_state(
-    desk: Desk, skip: bool, what: int, todo: NDArray[np.int64], prefix_bits: NDArray[np.int8],
-    request_bits: NDArray[np.int8], out: StateOutput,
+@lean
+def _step_state(
+    s: World, b: Board, params: NDArray[Any], skip: bool, what: int, i: int, prefix_bits: NDArray[np.int8],
+    request_bits: NDArray[np.int8], sides: NDArray[np.int64], none: NDArray[np.int64], out: StateOutput,
 ) -> None:  # fmt: skip
-    """Does `what` with the worlds `todo` of a stack in the state mode; the bits are (n, rows)."""
-    s, b, params = desk.stack, desk.board, desk.params
-    none = np.zeros(1, np.int64)
-    for k in range(todo.shape[0]):
-        i = todo[k]
-        w = _world(s, i)
-        c = _list(b.candidates, i)
-        r = b.report[i]
-        order = b.order[i]
-        status = r.status
-        if what == ACT and status == POINT:
+    """Does `what` with world i in the state mode; `sides` is int64 (2,) of scratch, `none` is a zero."""
+    w = _world(s, i)
+    c = _list(b.candidates, i)
+    r = b.report[i]
+    order = b.order[i]
+    status = r.status
+    if what == ACT:
+        r.invalid = 0
+        if status == POINT:
             # The scratch row behind the candidates gives the room for the choice.
             choice = _nth(c, c.info.shape[0] - 1)
-            sides = np.zeros(2, np.int64)
             r.invalid = choice_from_bits(w.v, order, prefix_bits[i], request_bits[i], choice, sides)
             r.left = sides[0]
             r.right = sides[1]
@@ -240,10 +256,23 @@ def step_state(
                 apply(w, choice)
             else:
                 apply(w, _nth(c, 0))
-        if what != LOOK and (what != ACT or status != END):
+    if what != LOOK:
+        if what != ACT or status != END:
             status = _settle(w, c, params, skip)
-        if what != LOOK:
-            _account(w, r, status, what)
-        r.overflow = request_rows(w.v, order) + max(w.v.agents.shape[0] - prefix_bits.shape[1], 0)
-        features(w.v, Candidates(none, c.info, c.prefixes, c.rows, c.credits), out.overall[i], out.unused[i])
-        row_features(w.v, params, order, out.agents[i], out.requests[i])
+        _account(w, r, status, what)
+    r.overflow = request_rows(w.v, order) + max(w.v.agents.shape[0] - prefix_bits.shape[1], 0)
+    features(w.v, Candidates(none, c.info, c.prefixes, c.rows, c.credits), out.overall[i], out.unused[i])
+    row_features(w.v, params, order, out.agents[i], out.requests[i])
+
+
+@kernel
+def step_state(
+    desk: Any, skip: bool, what: int, todo: NDArray[np.int64], prefix_bits: NDArray[np.int8],
+    request_bits: NDArray[np.int8], out: StateOutput,
+) -> None:  # fmt: skip
+    """Does `what` with the worlds `todo` of a stack in the state mode; the bits are (n, rows)."""
+    s, b, params = desk.stack, desk.board, desk.params
+    sides = np.zeros(2, np.int64)
+    none = np.zeros(1, np.int64)
+    for k in range(todo.shape[0]):
+        _step_state(s, b, params, skip, what, todo[k], prefix_bits, request_bits, sides, none, out)

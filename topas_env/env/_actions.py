@@ -14,6 +14,7 @@ from topas_env.env._settings import Settings
 
 __all__ = ["bits_of", "decisions", "encode", "indices_of"]
 
+
 def indices_of(actions: Any, count: int) -> NDArray[np.int64]:
     """Returns int64 (count,) of integer actions."""
     array = np.asarray(actions)

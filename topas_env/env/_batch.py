@@ -206,7 +206,8 @@ class Batch:
     def rows(self, index: int) -> NDArray[np.int64]:
         """Returns the request rows behind the rows of the state mode, -1 where there is none."""
         assert self._board is not None, "reset comes first"
-        return self._board.order[index]
+        order: NDArray[np.int64] = self._board.order[index]
+        return order
 
     def close(self) -> None:
         """Ends the threads; may be called twice."""
@@ -298,4 +299,3 @@ class Batch:
         if self._behind is None or self._behind[0] is not self._stack.arrays or self._behind[1] is not self._board:
             self._behind = (self._stack.arrays, self._board)
             self._desk = new_desk(*self._behind, self.settings.params)
-

@@ -38,7 +38,7 @@ def picture(world: World, agent_names: Sequence[str], title: str) -> NDArray[np.
     palette = colormaps["tab10" if len(agent_names) <= 10 else "tab20"]
     colours = [palette(index % palette.N) for index in range(len(agent_names))]
     figure = Figure(figsize=(WIDTH / _DPI, HEIGHT / _DPI), dpi=_DPI, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     gantt, memory = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 2]})
     figure.suptitle(title, fontsize=10)
     _draw_gantt(gantt, spans_since(world, start), colours, start, now)
@@ -48,9 +48,7 @@ def picture(world: World, agent_names: Sequence[str], title: str) -> NDArray[np.
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     handles = [Patch(color=colour, label=name) for colour, name in zip(colours, agent_names, strict=True)]
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(len(handles), 8), fontsize=7, frameon=False
-    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 8), fontsize=7, frameon=False)
     canvas.draw()
     return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[:, :, :3])
 

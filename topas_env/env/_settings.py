@@ -89,10 +89,8 @@ def make_settings(
     _one_of("action_mode", action_mode, MODES)
     _one_of("render_mode", render_mode, _RENDER_MODES)
     source = workload_spec(workload)
-    overrides = dict(profile_overrides or {})
-    for name, value in (("host_tier", host_tier), ("eviction", eviction)):
-        if value is not None:
-            overrides[name] = value
+    direct = {"host_tier": host_tier, "eviction": eviction}
+    overrides = {**(profile_overrides or {}), **{name: value for name, value in direct.items() if value is not None}}
     if not isinstance(skip_forced, bool | np.bool_):
         raise InputError(f"skip_forced: expected true or false, got {skip_forced!r}")
     names = topology(source.workflows)

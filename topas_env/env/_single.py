@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -39,13 +39,14 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
     ## Action Space
     With `action_mode="candidates"`: `Discrete(max_candidates)`. Index 0 keeps everything as it is; the others are the
     states that each baseline and TOPAS would choose, the best state of each prefix set, and variants. Indices from the
-    number of candidates on are forbidden by the mask; one of them keeps the incumbent and sets `info["invalid_action"]`.
+    number of candidates on are forbidden by the mask; one of them keeps the incumbent and sets
+    `info["invalid_action"]`.
 
     With `action_mode="state"`: `Dict(prefixes=MultiBinary(max_agents), requests=MultiBinary(max_requests))`, the state
     itself. Agents are in the sorted order of their names. Requests: running ones in snapshot order, then ready ones by
-    task arrival and id. Bits without an agent or request behind them are ignored; agents and requests without a bit stay as
-    they are and are counted in `info["overflow"]`. An infeasible state keeps the incumbent, and `info["violation"]` says which
-    constraint it breaks.
+    task arrival and id; they are admitted in this order. Bits without an agent or request behind them are ignored;
+    agents and requests without a bit stay as they are and are counted in `info["overflow"]`. An infeasible state keeps
+    the incumbent, and `info["violation"]` says which constraint it breaks.
 
     ## Observation Space
     A `Dict` of flat float32 boxes, finite and bounded; times and counts are on a log scale.
@@ -53,28 +54,29 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
     | entry | mode | shape | what |
     |---|---|---|---|
     | `global` | both | `(G,)` | the engine and the queue |
-    | `candidates` | candidates | `(max_candidates * F,)` | row-major: reshape to `(max_candidates, F)`; rows without a candidate are 0 |
+    | `candidates` | candidates | `(max_candidates * F,)` | a matrix, row-major; rows without a candidate are 0 |
     | `action_mask` | candidates | `(max_candidates,)` | 1 where there is a candidate |
-    | `agents` | state | `(max_agents * A,)` | row-major, likewise |
-    | `requests` | state | `(max_requests * R,)` | row-major, likewise |
+    | `agents` | state | `(max_agents * A,)` | likewise |
+    | `requests` | state | `(max_requests * R,)` | likewise |
 
     The names of the columns are `GLOBAL_FEATURES` and `CANDIDATE_FEATURES` of `topas_env._core.features`, and
     `AGENT_ROW_FEATURES` and `REQUEST_ROW_FEATURES` of `topas_env._core.rows`.
 
     ## Rewards
-    Minus the integral of the number of unfinished tasks over the simulated time of the step, divided by `reward_scale`. So
-    with a scale of 1 the return of an episode is minus the sum of the tasks' job completion times (JCT), and the right
-    discount is 1.
+    Minus the integral of the number of unfinished tasks over the simulated time of the step, divided by `reward_scale`.
+    So with a scale of 1 the return of an episode is minus the sum of the tasks' job completion times (JCT), and the
+    right discount is 1.
 
     ## Starting State
-    An empty engine before the first arrival, run on to the first choice. `reset(seed=...)` seeds the stream that the traces
-    of this and the following episodes come from; actions never change a trace. `reset(options={"trace_seed": k})` takes the
-    trace of `load_workload(..., seed=k)` instead; `info["trace_seed"]` says which one it is.
+    An empty engine before the first arrival, run on to the first choice. `reset(seed=...)` seeds the stream that the
+    traces of this and the following episodes come from; actions never change a trace.
+    `reset(options={"trace_seed": k})` takes the trace of `load_workload(..., seed=k)` instead; `info["trace_seed"]`
+    says which one it is.
 
     ## Episode End
-    Terminated when all tasks are finished; `info["jct_s"]` then holds the JCT of each, float64 (num_tasks,). There is no
-    truncation. Where a decision leaves nothing running and nothing is to come, the oldest ready request is admitted by force
-    and `info["forced_admission"]` is True, so that every sequence of actions comes to an end.
+    Terminated when all tasks are finished; `info["jct_s"]` then holds the JCT of each, float64 (num_tasks,). There is
+    no truncation. Where a decision leaves nothing running and nothing is to come, the oldest ready request is admitted
+    by force and `info["forced_admission"]` is True, so that every sequence of actions comes to an end.
 
     ## Arguments
     | argument | default | what |
@@ -124,7 +126,7 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
     * v0: first version.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
             render_mode=render_mode,
         )
         self.render_mode = render_mode
-        self.observation_space = observation_space(settings)
+        self.observation_space: Any = observation_space(settings)
         self.action_space = action_space(settings)
         self._settings = settings
         self._state = settings.mode == "state"
@@ -176,7 +178,7 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
         self._spec: EnvSpec | None = None
 
     @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+    def spec(self) -> EnvSpec | None:
         """The specification that `gym.make` was given, its arguments as what JSON can hold."""
         return self._spec
 

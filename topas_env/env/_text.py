@@ -13,7 +13,7 @@ _LISTED = 5  # ready requests that are listed
 
 
 def _bar(parts: Sequence[tuple[str, int]], budget: int) -> str:
-    """Returns a bar in which each mark takes its share of the budget; what is not nothing gets one character at least."""
+    """Returns a bar in which each mark takes its share of the budget; a part gets one character at least."""
     text = ""
     for mark, tokens in parts:
         if tokens > 0:
@@ -40,11 +40,11 @@ def text_view(view: View, agent_names: Sequence[str], stage_names: Sequence[str]
     n_running = np.bincount(running["agent"], minlength=n_agents)
     n_ready = np.bincount(ready["agent"], minlength=n_agents)
     used = int(agents["prefix"][agents["resident"] != 0].sum() + held.sum())
-    lines = [
+    head_line = (
         f"t {head['time']:.1f} s | tasks {int(head['n_live'])} live, {done} of {total} done | "
-        f"KV {used:,} of {budget:,} tokens | running {len(running)}, ready {len(ready)}",
-        "P resident prefix, r running requests, c cached prefix (may be reclaimed)",
-    ]
+        f"KV {used:,} of {budget:,} tokens | running {len(running)}, ready {len(ready)}"
+    )
+    lines = [head_line, "P resident prefix, r running requests, c cached prefix (may be reclaimed)"]
     width = max((len(name) for name in agent_names), default=0)
     for index, name in enumerate(agent_names):
         prefix = int(agents["prefix"][index])
@@ -57,12 +57,12 @@ def text_view(view: View, agent_names: Sequence[str], stage_names: Sequence[str]
             f"{name:>{width}} |{_bar(parts, budget)}| prefix {prefix:>6,}, "
             f"running {n_running[index]:>2} ({held[index]:>6,}), ready {n_ready[index]:>2}"
         )
-    for request in ready[:_LISTED]:
-        lines.append(
-            f"ready: task {int(view.tasks['key'][request['task']])} {stage_names[request['stage']]} "
-            f"({agent_names[request['agent']]}), {int(request['suffix']):,} prompt tokens after the prefix, "
-            f"{int(request['generated']):,} generated, waits {head['time'] - request['ready']:.1f} s"
-        )
+    lines += [
+        f"ready: task {int(view.tasks['key'][request['task']])} {stage_names[request['stage']]} "
+        f"({agent_names[request['agent']]}), {int(request['suffix']):,} prompt tokens after the prefix, "
+        f"{int(request['generated']):,} generated, waits {head['time'] - request['ready']:.1f} s"
+        for request in ready[:_LISTED]
+    ]
     if len(ready) > _LISTED:
         lines.append(f"ready: {len(ready) - _LISTED} more")
     return "\n".join(lines)

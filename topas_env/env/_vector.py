@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,9 +27,9 @@ __all__ = ["TopasPrefixStateVectorEnv"]
 class TopasPrefixStateVectorEnv(VectorEnv[Observation, Any, NDArray[Any]]):
     """Many copies of `TopasPrefixStateEnv` in one object; `gym.make_vec("TopasPrefixState-v0")` makes it.
 
-    All copies advance in compiled code without the interpreter lock, in parts that threads share. Copy i with seed s does
-    exactly what a single environment with seed s + i does. Autoreset is SAME_STEP: where an episode ends, the step's
-    observation is the first one of the next episode, and the last one is in `info["final_obs"]`, its info in
+    All copies advance in compiled code without the interpreter lock, in parts that threads share. Copy i with seed s
+    does exactly what a single environment with seed s + i does. Autoreset is SAME_STEP: where an episode ends, the
+    step's observation is the first one of the next episode, and the last one is in `info["final_obs"]`, its info in
     `info["final_info"]`.
 
     Args:
@@ -48,7 +48,7 @@ class TopasPrefixStateVectorEnv(VectorEnv[Observation, Any, NDArray[Any]]):
     >>> envs.close()
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012
         "render_modes": ["ansi", "rgb_array"],
         "render_fps": 4,
         "autoreset_mode": AutoresetMode.SAME_STEP,
@@ -74,7 +74,7 @@ class TopasPrefixStateVectorEnv(VectorEnv[Observation, Any, NDArray[Any]]):
         self._spec: EnvSpec | None = None
 
     @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+    def spec(self) -> EnvSpec | None:
         """The specification that `gym.make_vec` was given, its arguments as what JSON can hold."""
         return self._spec
 
@@ -116,9 +116,7 @@ class TopasPrefixStateVectorEnv(VectorEnv[Observation, Any, NDArray[Any]]):
         info["trace_seed"], info["_trace_seed"] = np.array(chosen), np.ones(n, np.bool_)
         return self._batch.observation(output), info
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
+    def step(self, actions: Any) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Takes a step in every copy.
 
         Args:
