@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from engine.engine_kit import assert_clean, bridge, outcomes, server, settled
 from topas_bridge.testing import make_prompts, tiny_environment
 
 pytestmark = pytest.mark.engine
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "three_agents.py"
 
 
 def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
@@ -59,6 +61,15 @@ def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
         assert settled(running)["tasks"] == 1
         end_task(running.url, "t")
         assert settled(running)["tasks"] == 0
+
+        # the documented example: three agents, tasks of three stages
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLE), running.url], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.stdout.startswith("5 tasks done"), done.stderr[-1000:]
+        state = settled(running)
+        assert state["tasks"] == 0  # every task was seen through to its end
+        assert state["agents"]["coder"]["prefix_tokens"] > 100  # learned from the common system prompt
 
         with urllib.request.urlopen(running.url + "/metrics") as answer:
             metrics = answer.read().decode()

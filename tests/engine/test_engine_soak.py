@@ -1,6 +1,8 @@
 """Everything that can go wrong at once: no request is lost, and the engine is as it was afterwards."""
 
+import json
 import time
+import urllib.request
 
 import pytest
 
@@ -9,6 +11,41 @@ from topas_bridge.testing import make_prompts, make_trouble
 
 pytestmark = pytest.mark.engine
 COUNT = 5000 if FULL else 600
+
+
+def special_requests(running):
+    """Kinds of requests with a way of their own through SGLang, under the same hostile policy."""
+    sampling = {
+        "max_new_tokens": 12,
+        "ignore_eos": True,
+        "temperature": 0,
+        "custom_params": {"agent": "agent-0", "task": "s"},
+    }
+    prompt = list(range(20, 120))
+    several = running.post("/generate", {"input_ids": prompt, "sampling_params": {**sampling, "n": 3}})
+    assert [len(one["output_ids"]) for one in several] == [12, 12, 12]
+    logprobs = running.post("/generate", {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True})
+    assert len(logprobs["meta_info"]["output_token_logprobs"]) == 12
+    assert logprobs["output_ids"] == several[0]["output_ids"]
+    body = json.dumps({"input_ids": prompt, "sampling_params": sampling, "stream": True}).encode()
+    request = urllib.request.Request(running.url + "/generate", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as stream:
+        pieces = [json.loads(line[6:]) for line in stream if line.startswith(b"data: {")]
+    assert pieces[-1]["meta_info"]["completion_tokens"] == 12
+    body = {"text": ["one", "two"], "sampling_params": {"max_new_tokens": 4, "ignore_eos": True, "temperature": 0}}
+    assert len(running.post("/generate", body)) == 2
+
+
+@pytest.mark.slow
+def test_full_queue_refuses_and_loses_nothing(tiny_model):
+    prompts = make_prompts(80, seed=5, rate=500.0)
+    with server(tiny_model, bridge("chaos-preempt"), "--max-queued-requests", "8") as running:
+        found = outcomes(running, prompts)
+        refused = [outcome for outcome in found if outcome.reason != "length"]
+        assert refused
+        assert all("queue is full" in outcome.detail for outcome in refused), refused[:2]
+        assert running.state()["counts"]["preemptions"] > 0
+        assert_clean(running)
 
 
 def test_soak(tiny_model):
@@ -33,6 +70,7 @@ def test_soak(tiny_model):
         assert state["faults"]["slow"] > 0
         assert state["counts"]["preemptions"] > 0
         assert state["tags"]["malformed_tags"] > 0
+        special_requests(running)
         time.sleep(8.0)  # tasks of a time to live of two seconds are swept every five
         running.post(
             "/generate", {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 2, "ignore_eos": True}}
