@@ -7,7 +7,10 @@ from typing import Any, cast
 from topas_env import Decision, Snapshot
 from topas_policies import make_policy, policy_names, register_policy
 
-__all__ = ["HOSTILE", "register_chaos"]
+__all__ = ["CORRUPT", "HOSTILE", "register_chaos"]
+
+CORRUPT = "corrupt"
+"""A request of an agent of this name makes `chaos-preempt` damage the KV cache."""
 
 
 class _Chaos:
@@ -32,6 +35,8 @@ class RandomPreempt(_Chaos):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns a random feasible state."""
+        if any(task.workflow == f"-{CORRUPT}" for task in snapshot.tasks):
+            _corrupt_kv()
         keep = [r for r in snapshot.requests if r.status == "running" and self._random.random() < 0.7]
         return _fill(snapshot, keep, self._random)
 
@@ -138,28 +143,23 @@ class Everything(_Chaos):
         return decision
 
 
-class Corrupts(_Chaos):
-    """Overwrites the KV of one token of a running request's prompt once, to prove that a comparison would notice."""
-
-    name = "chaos-corrupt"
-
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Returns the decision of fcfs."""
-        from topas_bridge._hooks import bridges
-
-        scheduler: Any = bridges()[0].scheduler if bridges() else None
-        for req in scheduler.running_batch.reqs if scheduler is not None else ():
-            if len(req.output_ids) > 2 and not getattr(scheduler, "topas_corrupted", False):
-                slot = int(scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, 3])
-                pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
-                for buffer in (*pool.k_buffer, *pool.v_buffer):
-                    buffer[slot] += 5.0
-                scheduler.topas_corrupted = True
-        decision: Decision = self._base.decide(snapshot)
-        return decision
+HOSTILE = (Everything, RandomPreempt, PreemptAll, Raises, Infeasible, Sleeps, HoldsAll, Rotates)
 
 
-HOSTILE = (Everything, Corrupts, RandomPreempt, PreemptAll, Raises, Infeasible, Sleeps, HoldsAll, Rotates)
+def _corrupt_kv() -> None:
+    """Overwrites the KV of one prompt token of each running request, once, to prove that a comparison would notice."""
+    from topas_bridge._hooks import bridges
+
+    for bridge in bridges():
+        scheduler: Any = bridge.scheduler
+        if getattr(scheduler, "topas_corrupted", False):
+            continue
+        pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
+        for req in scheduler.running_batch.reqs:
+            slot = int(scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, 3])
+            for buffer in (*pool.k_buffer, *pool.v_buffer):
+                buffer[slot] += 5.0
+            scheduler.topas_corrupted = True
 
 
 def _fill(snapshot: Snapshot, keep: list[Any], generator: random.Random) -> Decision:
