@@ -7,7 +7,7 @@ from pathlib import Path
 from topas_env.cli._progress import run_with_progress
 from topas_env.cli._table import print_points
 from topas_env.compare import BASELINES, Point, RunConfig, grid, summarise
-from topas_env.report import write_report, write_trace
+from topas_env.report import write_report
 
 POLICIES = [*BASELINES, "topas"]
 SEEDS = range(5)
@@ -37,8 +37,7 @@ def main() -> None:
     records = run_with_progress(runs(arguments.trace), arguments.out / "demo.jsonl", None)
     print_points(summarise(records))
     write_report(records, arguments.out / "report.html")
-    write_trace(records, arguments.out / "trace.json")
-    print(f"Look at {arguments.out / 'report.html'}; {arguments.out / 'trace.json'} opens at ui.perfetto.dev")
+    print(f"Look at {arguments.out / 'report.html'}")
 
 
 if __name__ == "__main__":

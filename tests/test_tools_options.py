@@ -35,8 +35,8 @@ def test_bad_seeds(text: str) -> None:
 
 
 def test_values_have_types() -> None:
-    found = parse_assignments(["a=1", "b=0.5", "c=true", "d=none", "e=text", "f=x=y", "g=", "h=[1]"])
-    assert found == {"a": 1, "b": 0.5, "c": True, "d": None, "e": "text", "f": "x=y", "g": "", "h": "[1]"}
+    found = parse_assignments(["a=1", "b=0.5", "c=true", "d=null", "e=none", "f=x=y", "g=", "h=[1]"])
+    assert found == {"a": 1, "b": 0.5, "c": True, "d": None, "e": "none", "f": "x=y", "g": "", "h": "[1]"}
     assert type(found["a"]) is int
 
 

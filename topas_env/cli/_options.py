@@ -9,7 +9,7 @@ from topas_env._errors import InputError
 __all__ = ["Scalar", "parse_assignments", "parse_list", "parse_numbers", "parse_seeds"]
 
 Scalar = bool | int | float | str | None
-_WORDS: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null": None}
+_WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 
 def parse_list(values: Iterable[str]) -> list[str]:
@@ -62,7 +62,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_assignments(values: Iterable[str], option: str = "--set") -> dict[str, Scalar]:
-    """Returns what a repeatable `KEY=VALUE` sets; a value is a number, true, false, none, or text.
+    """Returns what a repeatable `KEY=VALUE` sets; a value is a number, true, false, null, or text.
 
     Raises:
         InputError: for a value without `=`, an empty or repeated key, or a number that is not finite.

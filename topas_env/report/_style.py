@@ -1,5 +1,6 @@
 """Colours, markers and sizes of the report's pictures; safe for colour-blind readers (Okabe and Ito's palette)."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -86,5 +87,5 @@ def svg_text(made: Figure, label: str) -> str:
     buffer = StringIO()
     made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none")
     text = buffer.getvalue()
-    text = text[text.index("<svg") :]
+    text = re.sub(r"(\d\.\d\d)\d+", r"\1", text[text.index("<svg") :])  # a hundredth of a point is enough
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label, quote=True)}" ', 1)

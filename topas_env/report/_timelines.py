@@ -14,8 +14,8 @@ from topas_env.report._style import AGENT_COLOURS, HATCHES, figure, svg_text
 __all__ = ["busiest", "lanes", "merge_others", "run_picture", "window"]
 
 Timeline = dict[str, Any]
-_MOST_SPANS = 500
-_MOST_SAMPLES = 500
+_MOST_SPANS = 400
+_MOST_SAMPLES = 300
 _MOST_AGENTS = 10
 
 
