@@ -55,7 +55,7 @@ def score_state(v: View, p: Problem, beta: float, counts: NDArray[np.int64], out
             r = v.requests[row]
             info.redo += h.rebuild_token * r.generated
             info.revoke += r.credit
-    position = np.full(v.requests.shape[0], -1, np.int32)
+    position = np.full(v.requests.shape[0], -1, np.int64)
     for i in range(h.n_ready):
         position[v.ready[i]] = i
     n = p.ready.shape[0]
