@@ -1,6 +1,8 @@
 """A snapshot as the kernels' arrays, and the kernels' choice as a decision."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -123,7 +125,8 @@ def _pack_service(v: View, t: Topology, snapshot: Snapshot) -> None:
         v.ordered[s, :n] = sorted(entry.stage_totals_s)
         v.calls[s, :calls] = entry.call_s
         v.call_outputs[s, :outputs] = entry.call_output_tokens
-        mean = sum(entry.call_s) / calls if calls else np.nan
+        # One addition after another, as the kernels do: Python's own sum rounds otherwise from 3.12 on.
+        mean = reduce(add, entry.call_s, 0.0) / calls if calls else np.nan
         v.stats[s] = (n, calls, n % HISTORY_LIMIT, calls % HISTORY_LIMIT, mean, 0)
 
 
