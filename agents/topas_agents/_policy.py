@@ -1,0 +1,130 @@
+"""The policy `learned`: the network's favourite among the candidate states."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_agents._architecture import NumpyScorer
+from topas_agents._checkpoint import SHIPPED, Checkpoint, load_checkpoint
+from topas_env import Decision, Snapshot
+from topas_env._errors import InputError
+from topas_policies import Policy
+
+__all__ = ["LearnedPolicy", "Look"]
+
+
+class Look:
+    """Candidates and features of scheduling points, with the room for them kept between points.
+
+    Args:
+        max_candidates: Most candidates of a point.
+
+    Attributes:
+        overall: float32 (global features,) of the last point.
+        rows: float32 (max_candidates, candidate features) of the last point.
+        candidates: The last point's `Candidates`.
+    """
+
+    def __init__(self, max_candidates: int = 32) -> None:
+        # Imported here, so that numba loads with the first decision that needs it.
+        from topas_env._core.choice import default_params, empty_candidates
+        from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
+
+        self._empty = empty_candidates
+        self._limit = max_candidates
+        self.params = default_params()
+        self.overall = np.zeros(len(GLOBAL_FEATURES), np.float32)
+        self.rows = np.zeros((max_candidates, len(CANDIDATE_FEATURES)), np.float32)
+        self.candidates = empty_candidates(max_candidates, 0, 0)
+
+    def at(self, v: Any) -> int:
+        """Fills candidates and features of the point `v` (a `View`); returns how many candidates there are."""
+        from topas_env._core.candidates import candidates
+        from topas_env._core.features import features
+
+        agents, requests = len(v.agents), len(v.requests)
+        if self.candidates.prefixes.shape[1] != agents or self.candidates.rows.shape[1] < requests:
+            self.candidates = self._empty(self._limit, agents, requests + requests // 4)
+        candidates(v, self.params, self.candidates)
+        features(v, self.candidates, self.overall, self.rows)
+        return int(self.candidates.count[0])
+
+    def choice(self, index: int) -> Any:
+        """Returns a candidate as a `Choice` that shares its arrays."""
+        from topas_env._core.choice import Choice
+
+        c = self.candidates
+        return Choice(c.info[index : index + 1], c.prefixes[index], c.rows[index], c.credits[index])
+
+
+class LearnedPolicy(Policy):
+    """A network that scores the candidate states, trained by `topas train`; it works for any workload and engine.
+
+    Args:
+        checkpoint: Path of a checkpoint, or one in memory; None for the one that ships.
+        max_candidates: Most candidates that are looked at, from 1 to 4096.
+
+    Attributes:
+        checkpoint: The weights and how they came about.
+        scores: Scores of the candidates of the last decision, float32.
+
+    Raises:
+        InputError: The checkpoint is missing, damaged or for other features.
+    """
+
+    name = "learned"
+    manages_prefixes = True
+    checkpoint: Checkpoint
+    scores: NDArray[np.float32]
+
+    def __init__(self, checkpoint: str | Path | Checkpoint | None = None, max_candidates: int = 32) -> None:
+        whole = isinstance(max_candidates, int) and not isinstance(max_candidates, bool)
+        if not whole or not 1 <= max_candidates <= 4096:
+            raise InputError(f"parameter max_candidates: {max_candidates!r} is not a whole number from 1 to 4096")
+        if not isinstance(checkpoint, str | Path | Checkpoint | None):
+            raise InputError(f"parameter checkpoint: {checkpoint!r} is not a path")
+        if not isinstance(checkpoint, Checkpoint):
+            checkpoint = load_checkpoint(SHIPPED if checkpoint is None else checkpoint)
+        self.max_candidates = max_candidates
+        self.checkpoint = checkpoint
+        self.scores = np.zeros(0, np.float32)
+        self._scorer = NumpyScorer(checkpoint.weights)
+        self._look: Look | None = None
+
+    def score(self, overall: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the network's score of each candidate, float32 (n,); `NumpyScorer` says what it takes."""
+        return self._scorer(overall, rows)
+
+    def _best(self, v: Any) -> Any:
+        """Returns the favourite candidate of a point as a `Choice` that the next decision overwrites."""
+        if self._look is None:
+            self._look = Look(self.max_candidates)
+        n = self._look.at(v)
+        if n == 1:
+            self.scores = np.zeros(1, np.float32)
+            return self._look.choice(0)
+        self.scores = self._scorer(self._look.overall, self._look.rows[:n])
+        return self._look.choice(int(self.scores.argmax()))
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Returns the candidate state with the largest score; of equals the first."""
+        from topas_env._pack import pack
+
+        packed = pack(snapshot)
+        return packed.decision(self._best(packed.v))
+
+    def decide_view(self, v: Any, choice: Any) -> None:
+        """Writes the decision at a point given as arrays, with its terms and credits.
+
+        Args:
+            v: `topas_env._core.layout.View`.
+            choice: `topas_env._core.choice.Choice` with room for the view's agents and requests, written.
+        """
+        best = self._best(v)
+        n = int(best.info["n_kept"][0] + best.info["n_admitted"][0])
+        choice.info[0] = best.info[0]
+        choice.prefixes[:] = best.prefixes
+        choice.rows[:n] = best.rows[:n]
+        choice.credits[:n] = best.credits[:n]

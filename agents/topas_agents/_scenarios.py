@@ -1,0 +1,118 @@
+"""Operating points drawn from a distribution, and the simulated worlds at them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from topas_agents._config import Scenarios
+from topas_env import EngineProfile, load_profile
+from topas_env._core.world import World
+from topas_env._errors import InputError
+from topas_env._new_world import new_world
+from topas_env._services import known_services
+from topas_env._utilisation import call_prefixes, check_fits, task_engine_s
+from topas_env._workload import Workload, WorkloadSpec, workload_spec
+
+__all__ = ["Scenario", "draw_scenario", "least_budget", "rate_for_load", "scenario_world"]
+
+_RATE_SEED = 20_000_001  # of the draw that a workload's engine time is measured on
+_RATE_TASKS = 400
+_SPEEDS = (
+    ("prefill_base_s", "prefill_s_per_token"),
+    ("step_base_s", "step_s_per_request", "step_s_per_kv_token", "decode_s_per_token"),
+    ("load_s_per_token", "offload_s_per_token"),
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An operating point and a seed.
+
+    Attributes:
+        source: The workload.
+        profile: The engine.
+        arrival_rate: Tasks a second.
+        num_tasks: Tasks of the episode.
+        seed: Of the trace.
+        overrides: What of the profile was changed.
+    """
+
+    source: WorkloadSpec
+    profile: EngineProfile
+    arrival_rate: float
+    num_tasks: int
+    seed: int
+    overrides: dict[str, Any]
+
+    def workload(self) -> Workload:
+        """Returns the trace."""
+        return self.source.draw(seed=self.seed, num_tasks=self.num_tasks, arrival_rate=self.arrival_rate)
+
+
+def rate_for_load(source: WorkloadSpec, profile: EngineProfile, load: float) -> float:
+    """Returns the arrival rate, tasks per second, at which a workload has the given utilisation of an engine."""
+    workload = _typical(source)
+    return load / float(task_engine_s(workload, profile).mean())
+
+
+def least_budget(workload: Workload, profile: EngineProfile) -> int:
+    """Returns the smallest KV budget that every call fits, tokens."""
+    calls = workload.trace.calls
+    limit = calls["max_new"]
+    if profile.reserve_cap_tokens is not None:
+        limit = np.minimum(limit, profile.reserve_cap_tokens)
+    reserved = np.ceil(profile.reserve_ratio * limit)
+    return int((call_prefixes(workload) + calls["suffix"] + np.maximum(calls["output"], reserved)).max())
+
+
+def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
+    """Draws an operating point and a seed.
+
+    Raises:
+        InputError: A workload or profile is not known.
+    """
+    source = workload_spec(_one(scenarios.workloads, rng))
+    base = load_profile(_one(scenarios.profiles, rng))
+    overrides: dict[str, Any] = {"host_tier": _one(scenarios.host_tiers, rng)}
+    if scenarios.rebuilds:
+        overrides["rebuild"] = _one(scenarios.rebuilds, rng)
+    for names in _SPEEDS:
+        factor = float(rng.uniform(*scenarios.speed_scale))
+        overrides |= {name: getattr(base, name) * factor for name in names}
+    load = float(rng.uniform(*scenarios.loads))
+    num_tasks = int(rng.integers(scenarios.num_tasks[0], scenarios.num_tasks[1] + 1))
+    seed = int(rng.integers(scenarios.seeds[0], scenarios.seeds[1] + 1))
+    budget = int(base.kv_budget_tokens * float(rng.uniform(*scenarios.kv_budget_scale)))
+    profile = load_profile(base, **overrides)
+    drawn = source.draw(seed=seed, num_tasks=num_tasks, arrival_rate=rate_for_load(source, profile, load))
+    overrides["kv_budget_tokens"] = max(budget, least_budget(drawn, profile), least_budget(_typical(source), profile))
+    profile = load_profile(base, **overrides)
+    return Scenario(source, profile, rate_for_load(source, profile, load), num_tasks, seed, overrides)
+
+
+def scenario_world(scenario: Scenario) -> World:
+    """Returns the world at time 0, policies told what `simulate` tells them."""
+    workload = scenario.workload()
+    check_fits(workload, scenario.profile)
+    known = known_services(workload, scenario.profile)
+    return new_world(workload, scenario.profile, profile_s=known, record=0)
+
+
+_typical_draws: dict[str, tuple[WorkloadSpec, Workload]] = {}
+
+
+def _typical(source: WorkloadSpec) -> Workload:
+    """Returns one large draw of a workload, the same each time."""
+    known = _typical_draws.get(source.name)
+    if known is None or known[0].workflows != source.workflows:
+        try:
+            drawn = source.draw(seed=_RATE_SEED, num_tasks=_RATE_TASKS)
+        except InputError:  # a recording without a rate of its own is not repeated
+            drawn = source.draw(seed=_RATE_SEED)
+        known = _typical_draws[source.name] = (source, drawn)
+    return known[1]
+
+
+def _one(items: tuple[str, ...], rng: np.random.Generator) -> str:
+    return items[int(rng.integers(len(items)))]

@@ -1,0 +1,130 @@
+"""Teachers: what says how good the candidates of a scheduling point are."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.choice import Choice, default_params, empty_choice
+from topas_env._core.codes import CODES
+from topas_env._core.run import proceed, run
+from topas_env._core.world import END, GROW, POINT, World
+from topas_env._errors import InputError
+from topas_env._new_world import clone, grow
+
+__all__ = ["Hindsight", "Imitated", "Teacher", "make_teacher"]
+
+
+class Teacher(Protocol):
+    """Something that puts a cost on each candidate."""
+
+    name: str
+
+    def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
+        """Returns the cost of each candidate, seconds of task time, float64 (n,); only differences count.
+
+        Args:
+            w: The world at a scheduling point; it is not changed.
+            choices: Its candidates.
+        """
+
+
+class Hindsight:
+    """Plays each candidate to the end of the true trace under simple policies; the cheapest of them counts.
+
+    It looks at what no policy may see (lengths, arrivals to come), so it is a teacher and never a policy. A network
+    that learns the *expected* cost from it, given what is in the features, is not harmed by that: over many points the
+    luck of one trace averages out. It is one step of policy improvement over its base policies.
+
+    Args:
+        bases: Policies with a compiled path that play on after the candidate.
+    """
+
+    name = "hindsight"
+
+    def __init__(self, bases: tuple[str, ...] | list[str] = ("spf", "lpm")) -> None:
+        for base in bases:
+            if base not in CODES:
+                raise InputError(f"teacher hindsight: {base!r} is no compiled policy; they are {', '.join(CODES)}")
+        if not bases:
+            raise InputError("teacher hindsight: bases is empty")
+        self._codes = [CODES[base] for base in bases]
+        self._params = default_params()
+
+    def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
+        """Returns the sum of all JCTs of the trace after each candidate, seconds, float64 (n,)."""
+        result = np.full(len(choices), np.inf)
+        for k, choice in enumerate(choices):
+            after = clone(w)
+            state = proceed(after, choice, True)
+            for code in self._codes:
+                result[k] = min(result[k], self._play(clone(after), state, code))
+        return result
+
+    def _play(self, w: World, state: int, code: int) -> float:
+        room = empty_choice(len(w.agents), len(w.v.requests))
+        while state != END:
+            if state not in (POINT, GROW):
+                return np.inf
+            if state == GROW:
+                w = grow(w)
+                room = empty_choice(len(w.agents), len(w.v.requests))
+            state = int(run(w, code, self._params, room, 2**62))
+        return float(w.clock["area"][0])
+
+
+class Imitated:
+    """A policy as a teacher: cost 0 for its own choice, 1 for the others; none where its choice is no candidate.
+
+    Args:
+        policy: With a compiled path or a `decide_view`.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.name = str(policy.name)
+        self._policy = policy
+        compiled = getattr(policy, "compiled", lambda: None)()
+        self._compiled = compiled
+        if compiled is None and not hasattr(policy, "decide_view"):
+            raise InputError(f"teacher {self.name}: has neither a compiled path nor decide_view")
+
+    def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
+        """Returns 0 for the candidate that the policy would choose and 1 for the others, float64 (n,)."""
+        wanted = empty_choice(len(w.agents), len(w.v.requests))
+        if self._compiled is not None:
+            from topas_env._core.decide import decide
+
+            decide(w.v, *self._compiled, wanted)
+        else:
+            self._policy.decide_view(w.v, wanted)
+        return np.array([0.0 if _same(choice, wanted) else 1.0 for choice in choices])
+
+
+def make_teacher(name: str, options: dict[str, Any]) -> Teacher:
+    """Returns a teacher.
+
+    Args:
+        name: `hindsight`, or the name of a policy; one with a method `costs(w, choices)` is asked for costs.
+        options: Its parameters.
+
+    Raises:
+        InputError: There is none of that name, or a parameter is wrong.
+    """
+    if name == "hindsight":
+        try:
+            return Hindsight(**options)
+        except TypeError as error:
+            raise InputError(f"teacher hindsight: {error}") from None
+    from topas_policies import make_policy
+
+    policy = make_policy(name, **options)
+    policy.reset(seed=0)
+    return policy if hasattr(policy, "costs") else Imitated(policy)
+
+
+def _same(one: Choice, other: Choice) -> bool:
+    a, b = one.info[0], other.info[0]
+    n = int(a["n_kept"] + a["n_admitted"])
+    if a["n_kept"] != b["n_kept"] or a["n_admitted"] != b["n_admitted"]:
+        return False
+    return np.array_equal(one.prefixes, other.prefixes) and np.array_equal(one.rows[:n], other.rows[:n])
