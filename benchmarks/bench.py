@@ -126,10 +126,9 @@ def batch_rate(steps: int, envs: int = 256) -> float:
 
 def decision_times(workload_name: str, tasks: int = 300) -> tuple[float, float]:
     """Returns mean milliseconds of one TOPAS decision: in the compiled kernel, and through `decide`."""
-    from topas_env._core.decide import decide
-
     from topas_env import load_workload, simulate
     from topas_env._core.choice import empty_choice
+    from topas_env._core.decide import decide
     from topas_env._pack import pack
     from topas_policies import make_policy
 
@@ -161,10 +160,10 @@ def _kernel_time(decide: Callable[..., object], view: object, code: int, params:
 def synthetic_decision_ms(agents: int, requests: int, scenarios: int = 64) -> float:
     """Returns milliseconds of one TOPAS decision in the kernel on a snapshot of the given size."""
     from snapshots import big_snapshot
-    from topas_env._core.decide import decide
 
     from topas_env import Snapshot
     from topas_env._core.choice import empty_choice
+    from topas_env._core.decide import decide
     from topas_env._pack import pack
     from topas_policies import make_policy
 

@@ -11,17 +11,24 @@ from topas_env.report import write_report
 
 POLICIES = [*BASELINES, "topas"]
 SEEDS = range(5)
-RATES = (0.06, 0.09, 0.12)
+RATES = (0.09, 0.12, 0.15)
+REBUILDS = ("decode", "prefill")
 TRACE_RATES = (0.008, 0.0125)
 TRACE_TASKS = 43
+TRACE_BUDGET = 480_000
 
 
 def runs(trace: Path) -> list[RunConfig]:
-    """Returns the runs of the demo; those on the recorded sessions only where they are there."""
-    paper = [Point("dag-4", rate, 100, "qwen2.5-32b-a100-80g") for rate in RATES]
+    """Returns the runs of the demo; those on the recorded sessions only where they are there.
+
+    The paper workload is run twice: a preempted request's output is rebuilt by decoding, as the paper charges it, and
+    by prefill, as SGLang does. The sessions are served by a small model, in half of its pool, so that memory is scarce.
+    """
+    paper = [Point("chain-3", r, 100, overrides={"rebuild": rebuild}) for rebuild in REBUILDS for r in RATES]
     found = grid(paper, POLICIES, SEEDS, {})
     if trace.exists():
-        recorded = [Point(str(trace), rate, TRACE_TASKS, "qwen2.5-7b-a100-80g") for rate in TRACE_RATES]
+        small = {"profile": "qwen2.5-7b-a100-80g", "overrides": {"kv_budget_tokens": TRACE_BUDGET}}
+        recorded = [Point(str(trace), rate, TRACE_TASKS, **small) for rate in TRACE_RATES]
         found += grid(recorded, POLICIES, SEEDS, {})
     else:
         print(f"{trace} is not there: the paper workload only (give another with TRACE=PATH)", file=sys.stderr)

@@ -85,7 +85,7 @@ def _runs(records: Sequence[Record], shown: PointSummary) -> list[str]:
     if not chosen:
         return []
     part = window([timelines[policy] for policy in chosen])
-    agents = busiest([timelines[policy] for policy in chosen])
+    agents = busiest(timelines[chosen[0]], part)
     return [run_picture(merge_others(timelines[policy], agents), policy, part) for policy in chosen]
 
 

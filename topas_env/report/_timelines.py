@@ -33,12 +33,14 @@ def window(timelines: Sequence[Timeline]) -> tuple[float, float]:
     return 0.0, end
 
 
-def busiest(timelines: Sequence[Timeline]) -> list[str]:
-    """Returns the agents that get a band of their own: all, or those with the most requests in the first run."""
-    agents = list(timelines[0]["agents"])
+def busiest(timeline: Timeline, shown: tuple[float, float]) -> list[str]:
+    """Returns the agents that get a band of their own: all, or those with the most requests in the time shown."""
+    agents = list(timeline["agents"])
     if len(agents) <= _MOST_AGENTS:
         return agents
-    counts = np.bincount(np.asarray(timelines[0]["spans"]["agent"], np.int64), minlength=len(agents))
+    spans = timeline["spans"]
+    inside = np.asarray(spans["start_s"], np.float64) < shown[1]
+    counts = np.bincount(np.asarray(spans["agent"], np.int64)[inside], minlength=len(agents))
     chosen = np.sort(np.argsort(-counts, kind="stable")[: _MOST_AGENTS - 1])
     return [agents[number] for number in chosen]
 
