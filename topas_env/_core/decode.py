@@ -147,7 +147,8 @@ def run_decode(w: World, until: float) -> int:
     pass_time(w.clock, w.v.head, seconds)
     if limit <= k and c.time < until:  # the sum was rounded below the event
         c.time = until
-    _count_steps(w, start, first, growth, k, new)
+    if c.record >= 0:
+        _count_steps(w, start, first, growth, k, new)
     c.steps += k
     c.used += k * new
     for i in range(v.head[0].n_running):

@@ -167,12 +167,13 @@ def _finish_task(w: World, task: int, time: float) -> None:
     integrate(w.clock, time)
     c.n_unfinished -= 1
     w.jct[t.key] = time - t.arrival
-    w.task_totals[c.next_total] = w.tasks[task].service
-    c.next_total = (c.next_total + 1) % HISTORY_LIMIT
-    c.n_totals = min(c.n_totals + 1, HISTORY_LIMIT)
-    scale = ring_mean(w.task_totals, c.n_totals, c.next_total)
-    if scale > 0.0:
-        h.age_scale = scale
+    if c.record >= 0:
+        w.task_totals[c.next_total] = w.tasks[task].service
+        c.next_total = (c.next_total + 1) % HISTORY_LIMIT
+        c.n_totals = min(c.n_totals + 1, HISTORY_LIMIT)
+        scale = ring_mean(w.task_totals, c.n_totals, c.next_total)
+        if scale > 0.0:
+            h.age_scale = scale
     low, high = 0, h.n_live
     while high - low > 1:
         middle = (low + high) // 2
@@ -194,7 +195,8 @@ def _finish_stage(w: World, task: int, pos: int, time: float) -> None:
     stage = i64(v.workflows[v.tasks[task].workflow].stage0 + pos)
     shown = v.task_stages[task, pos]
     shown.status = DONE
-    observe_stage(v, stage, shown.service)
+    if w.clock[0].record >= 0:
+        observe_stage(v, stage, shown.service)
     w.tasks[task].left -= 1
     if w.tasks[task].left == 0:
         _finish_task(w, task, time)
@@ -253,7 +255,8 @@ def _complete(w: World, row: int) -> None:
     c.used -= tokens
     w.results[s.call].finish = c.time
     log(w.clock, w.log, LOG_FINISH, i64(r.agent), s.call)
-    observe_call(v, i64(r.stage), service, r.generated)
+    if c.record >= 0:
+        observe_call(v, i64(r.stage), service, r.generated)
     shown = v.task_stages[task, pos]
     shown.service += service
     shown.request = -1

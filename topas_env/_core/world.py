@@ -106,7 +106,7 @@ CLOCK = np.dtype(
         ("next_total", "i8"),
         ("max_out", "i8"),  # most requests that one event can make ready
         ("depth", "i8"),  # most stages of a workflow
-        ("record", "i8"),  # 0: no logs, 1: decisions, 2: everything
+        ("record", "i8"),  # 0: no logs, 1: decisions, 2: everything; -1: as 0, and nothing is learnt (planner)
         ("n_decisions", "i8"),
         ("n_decision_rows", "i8"),
         ("n_log", "i8"),
