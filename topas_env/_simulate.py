@@ -1,7 +1,7 @@
 """Runs of a workload under a policy on a simulated engine."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from topas_env._core.choice import Choice, default_params, empty_choice
 from topas_env._core.decide import decide, score
 from topas_env._core.jit import notice_compilation
+from topas_env._core.layout import View
 from topas_env._core.run import proceed, run
 from topas_env._core.world import END, GROW, POINT, STUCK, World
 from topas_env._decision import Decision, check_decision
@@ -31,7 +32,7 @@ ProfileLike = str | Path | Mapping[str, Any] | EngineProfile
 
 
 class PolicyLike(Protocol):
-    """What a policy must have; `manages_prefixes` and `compiled` are read where they exist."""
+    """What a policy must have; `manages_prefixes`, `compiled` and `decide_view` are read where they exist."""
 
     name: str
 
@@ -64,7 +65,7 @@ def simulate(
         decision_time_s: The engine stands still for so many seconds after each decision; "measured": for as long as the
             decision took on this machine; None: decisions are free.
         record: Whether to keep what plots of the run need.
-        compiled: Whether to use the policy's compiled path where it has one.
+        compiled: Whether to use the policy's compiled path, or its `decide_view`, where it has one.
 
     Raises:
         InputError: A request can never fit the KV budget, or `decision_time_s` is negative.
@@ -88,7 +89,10 @@ def simulate(
         record=2 if record else 1,
     )
     kernel = getattr(policy, "compiled", lambda: None)()
-    if kernel is None or not compiled:
+    view = getattr(policy, "decide_view", None)
+    if compiled and kernel is None and view is not None:
+        w = _run_views(w, workload, view, measured)
+    elif kernel is None or not compiled:
         w = _run_plain(w, workload, policy, None if kernel is None else kernel[1], measured)
     else:
         w = _run_compiled(w, workload, kernel, measured)
@@ -127,6 +131,28 @@ def _run_compiled(w: World, workload: Workload, kernel: tuple[int, NDArray[Any]]
 def _charge(w: World, seconds: float) -> None:
     w.physics["decision"] = seconds
     w.wall[w.clock["n_decision_rows"]] = seconds
+
+
+def _run_views(w: World, workload: Workload, decide_view: Callable[[View, Choice], None], measured: bool) -> World:
+    """Runs a policy that takes the kernels' arrays and writes a feasible choice with its credits."""
+    choice = _room(w)
+    state = proceed(w, choice, False)
+    while state != END:
+        if state == STUCK:
+            raise _stuck(w, workload)
+        if state == GROW:
+            w = grow(w)
+            choice = _room(w)
+            state = proceed(w, choice, False)
+            continue
+        start = time.perf_counter()
+        decide_view(w.v, choice)
+        seconds = time.perf_counter() - start
+        w.wall[w.clock["n_decision_rows"]] = seconds
+        if measured:
+            w.physics["decision"] = seconds
+        state = proceed(w, choice, True)
+    return w
 
 
 def _run_plain(w: World, workload: Workload, policy: PolicyLike, params: NDArray[Any] | None, measured: bool) -> World:
