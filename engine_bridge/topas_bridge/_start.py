@@ -55,6 +55,11 @@ def make_bridge(scheduler: Any, config: BridgeConfig) -> Bridge:
     workflows = read_workflows(config.workflows) if config.workflows else []
     page = int(getattr(scheduler, "page_size", None) or getattr(args, "page_size", None) or 1)
     ledger = Ledger(WorkflowBook(workflows), page_size=page, freeze_after=config.freeze_after, ttl_s=config.task_ttl_s)
+    radix = Radix(scheduler.tree_cache)
+    if config.evict == "forced" and not radix.can_evict:
+        logger.warning(
+            "topas: this radix cache cannot evict by force (it is the Rust core): prefixes are released lazily"
+        )
     guard.warm_up(example_snapshot(costs))
     bridge = Bridge(
         scheduler,
@@ -62,7 +67,7 @@ def make_bridge(scheduler: Any, config: BridgeConfig) -> Bridge:
         guard=guard,
         ledger=ledger,
         builder=SnapshotBuilder(ledger, costs, config.age_scale_s),
-        residency=Residency(Radix(scheduler.tree_cache), forced=config.evict == "forced"),
+        residency=Residency(radix, forced=config.evict == "forced"),
         metrics=Metrics(enabled=bool(getattr(args, "enable_metrics", False)), policy=config.policy),
     )
     logger.info(
