@@ -50,6 +50,7 @@ def cache_dir() -> Path:
 def _compile(function: F, **options: bool) -> F:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_dir())
+    options.setdefault("_nrt", True)  # said aloud: without, what a lean function calls first would be lean as well
     try:
         compiled: F = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
     finally:
