@@ -1,6 +1,7 @@
 """A real SGLang server in a process group of its own, on this machine, for tests and measurements."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -121,6 +122,7 @@ def start_server(
         stdout=handle,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=_end_with_parent,
     )
     os.close(handle)
     server = Server(process, f"http://127.0.0.1:{port}", Path(name))
@@ -129,6 +131,12 @@ def start_server(
         yield server
     finally:
         server.stop()
+
+
+def _end_with_parent() -> None:
+    """Asks Linux to end this process when the one that started it is gone, however that ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _wait(server: Server, ready_s: float) -> None:
