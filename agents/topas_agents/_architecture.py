@@ -13,6 +13,7 @@ from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
 __all__ = ["Architecture", "NumpyScorer", "fresh_weights"]
 
 MOST_HIDDEN = 1024
+KIND = "candidate-scorer-1"
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +25,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     hidden: int = 64
-    kind: str = "candidate-scorer-1"
+    kind: str = KIND
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the name and the shape of every weight; all are float32."""
@@ -44,8 +45,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def problem(self) -> str | None:
         """Returns what is wrong with the values, in words; None if nothing is."""
-        if self.kind != Architecture.kind:
-            return f"kind: {self.kind!r} is not {Architecture.kind!r}"
+        if self.kind != KIND:
+            return f"kind: {self.kind!r} is not {KIND!r}"
         if not 1 <= self.hidden <= MOST_HIDDEN:
             return f"hidden: {self.hidden} is not from 1 to {MOST_HIDDEN}"
         return None

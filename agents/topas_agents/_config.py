@@ -48,7 +48,7 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         teacher_options: Its parameters.
         rounds: Of collecting and learning.
         points: Labelled scheduling points of each round.
-        share: Share of the visited points that is labelled.
+        per_episode: Labelled points of an episode: each point is one with this over its number of requests as chance.
         candidates: Labelled candidates of a point: those that a compiled policy would choose, others at random.
         explore: Share of a learner's choices that are random candidates.
         epochs: Passes over all labels in each round.
@@ -62,7 +62,7 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     teacher_options: dict[str, Any] = {}
     rounds: int = 4
     points: int = 1500
-    share: float = 0.1
+    per_episode: int = 24
     candidates: int = 14
     explore: float = 0.05
     epochs: int = 8
@@ -211,7 +211,7 @@ def _problem(config: TrainConfig) -> str | None:
 
 
 _MAY_BE_ZERO = {"explore", "holdout", "steps", "entropy"}
-_SHARES = {"share", "explore", "holdout", "gae_lambda"}
+_SHARES = {"explore", "holdout", "gae_lambda"}
 
 
 def _wrong_number(part: Imitation | FineTuning | None, where: str) -> str | None:

@@ -62,7 +62,7 @@ def fit(scorer: Scorer, labels: Labels, settings: Imitation, rng: np.random.Gene
     Returns:
         Gradient steps so far.
     """
-    n = len(labels.count)
+    n = len(labels.n_candidates)
     order = rng.permutation(n)
     kept = order[: int(n * settings.holdout)]
     used = order[len(kept) :]
@@ -134,10 +134,10 @@ def imitate(config: TrainConfig, folder: Path, log: Log) -> Checkpoint:
             continue
         labels = join(parts)
         if turn == 0 and not config.start:
-            mask = np.arange(labels.rows.shape[1]) < labels.count[:, None]
+            mask = np.arange(labels.rows.shape[1]) < labels.n_candidates[:, None]
             scorer.standardise(labels.overall, labels.rows[mask])
         step = fit(scorer, labels, settings, np.random.default_rng([config.seed, turn, 1]), log, step)
-        record = TrainingRecord("imitation", teacher.name, config.seed, step, len(labels.count))
+        record = TrainingRecord("imitation", teacher.name, config.seed, step, len(labels.n_candidates))
         current = Checkpoint(scorer.architecture, scorer.weights(), record)
         save_checkpoint(made, current)
     assert current is not None
@@ -152,7 +152,7 @@ def _telling(log: Log, turn: int) -> Callable[[int, int], None]:
 
 
 def _tensors(labels: Labels, regret: NDArray[np.float32]) -> tuple[Tensor, ...]:
-    mask = np.arange(labels.rows.shape[1]) < labels.count[:, None]
+    mask = np.arange(labels.rows.shape[1]) < labels.n_candidates[:, None]
     return tuple(torch.from_numpy(x) for x in (labels.overall, labels.rows, mask, labels.known, regret))
 
 

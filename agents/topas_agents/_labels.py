@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class Labels(NamedTuple):
     Attributes:
         overall: float32 (n, global features).
         rows: float32 (n, candidates, candidate features), rows without a candidate are 0.
-        count: int64 (n,), candidates of each point.
+        n_candidates: int64 (n,), candidates of each point.
         known: bool (n, candidates), True where the candidate was labelled.
         regret: float32 (n, candidates), cost beyond the cheapest that was labelled, seconds of task time; else 0.
         origin: int64 (n, candidates), bit c set where the compiled policy of code c would choose it.
@@ -41,7 +41,7 @@ class Labels(NamedTuple):
 
     overall: NDArray[np.float32]
     rows: NDArray[np.float32]
-    count: NDArray[np.int64]
+    n_candidates: NDArray[np.int64]
     known: NDArray[np.bool_]
     regret: NDArray[np.float32]
     origin: NDArray[np.int64]
@@ -98,7 +98,7 @@ def collect(
             n = look.at(w.v)
             action = 0
             if n > 1:
-                if rng.random() < settings.share:
+                if rng.random() * len(w.trace.calls) < settings.per_episode:
                     origin = look.candidates.info["origin"][:n].astype(np.int64)
                     some = _some(origin, settings.candidates, rng)
                     costs = teacher.costs(w, [look.choice(k) for k in some.tolist()])
@@ -164,8 +164,10 @@ def join(parts: list[Labels]) -> Labels:
     """Returns all points of several sets."""
     groups = sorted({str(name) for part in parts for name in part.groups})
     group = [np.array([groups.index(str(name)) for name in part.groups], np.int64)[part.group] for part in parts]
-    columns = [np.concatenate([part[i] for part in parts]) for i in range(6)]
-    return Labels(*columns, np.concatenate(group), np.array(groups))
+    columns: dict[str, NDArray[Any]] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in Labels._fields[:6]
+    }
+    return Labels(**columns, group=np.concatenate(group), groups=np.array(groups))
 
 
 def write_labels(path: Path, labels: Labels) -> None:

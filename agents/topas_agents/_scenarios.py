@@ -30,6 +30,7 @@ class Scenario:
     """An operating point and a seed.
 
     Attributes:
+        given: The workload as the configuration names it.
         source: The workload.
         profile: The engine.
         arrival_rate: Tasks a second.
@@ -38,6 +39,7 @@ class Scenario:
         overrides: What of the profile was changed.
     """
 
+    given: str
     source: WorkloadSpec
     profile: EngineProfile
     arrival_rate: float
@@ -72,7 +74,8 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     Raises:
         InputError: A workload or profile is not known.
     """
-    source = workload_spec(_one(scenarios.workloads, rng))
+    given = _one(scenarios.workloads, rng)
+    source = workload_spec(given)
     base = load_profile(_one(scenarios.profiles, rng))
     overrides: dict[str, Any] = {"host_tier": _one(scenarios.host_tiers, rng)}
     if scenarios.rebuilds:
@@ -88,7 +91,7 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     drawn = source.draw(seed=seed, num_tasks=num_tasks, arrival_rate=rate_for_load(source, profile, load))
     overrides["kv_budget_tokens"] = max(budget, least_budget(drawn, profile), least_budget(_typical(source), profile))
     profile = load_profile(base, **overrides)
-    return Scenario(source, profile, rate_for_load(source, profile, load), num_tasks, seed, overrides)
+    return Scenario(given, source, profile, rate_for_load(source, profile, load), num_tasks, seed, overrides)
 
 
 def scenario_world(scenario: Scenario) -> World:

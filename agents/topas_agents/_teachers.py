@@ -42,7 +42,7 @@ class Hindsight:
 
     name = "hindsight"
 
-    def __init__(self, bases: tuple[str, ...] | list[str] = ("spf", "lpm")) -> None:
+    def __init__(self, bases: tuple[str, ...] | list[str] = ("spf", "lpm", "gated-lpm")) -> None:
         for base in bases:
             if base not in CODES:
                 raise InputError(f"teacher hindsight: {base!r} is no compiled policy; they are {', '.join(CODES)}")
@@ -94,7 +94,8 @@ class Imitated:
         if self._compiled is not None:
             from topas_env._core.decide import decide
 
-            decide(w.v, *self._compiled, wanted)
+            code, params = self._compiled
+            decide(w.v, code, params, wanted)
         else:
             self._policy.decide_view(w.v, wanted)
         return np.array([0.0 if _same(choice, wanted) else 1.0 for choice in choices])
