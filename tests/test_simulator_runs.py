@@ -155,3 +155,39 @@ def test_a_hundred_thousand_tasks_in_a_gibibyte() -> None:
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     scale = 1 if sys.platform == "darwin" else 1024
     assert int(done.stdout) * scale < 2**30
+
+
+def test_a_clone_goes_its_own_way() -> None:
+    from topas_env._core.choice import default_params, empty_choice
+    from topas_env._core.codes import CODES
+    from topas_env._core.run import run
+    from topas_env._core.world import END, PAUSED
+    from topas_env._new_world import clone, new_world
+
+    workload = load_workload("dag-4", num_tasks=30, seed=0)
+    w = new_world(workload, load_profile("qwen2.5-32b-a100-80g"), tasks_capacity=128, requests_capacity=512)
+    choice = empty_choice(len(w.agents), len(w.v.requests))
+    params = default_params()
+    assert run(w, CODES["fcfs"], params, choice, 40) == PAUSED
+    copy = clone(w)
+    assert run(copy, CODES["spf"], params, choice, 10**6) == END
+    assert np.isnan(w.jct).any()
+    assert run(w, CODES["fcfs"], params, choice, 10**6) == END
+    assert w.jct.tolist() == simulate(workload, make_policy("fcfs")).jct_s.tolist()
+    assert copy.jct.tolist() != w.jct.tolist()
+
+
+def test_spans_and_samples_of_a_recorded_run() -> None:
+    workload = load_workload("dag-4", num_tasks=30, seed=0)
+    result = simulate(workload, make_policy("topas"), record=True)
+    spans, calls = result.spans, result.requests
+    assert len(spans) == len(calls) + result.preemptions + result.retractions
+    done = spans[spans["lost"] == 0]
+    assert sorted(done["call"].tolist()) == list(range(len(calls)))
+    assert calls["finish_s"][done["call"]].tolist() == done["end"].tolist()
+    assert calls["readmitted_s"][done["call"]].tolist() == done["start"].tolist()
+    assert (spans["start"] < spans["end"]).all()
+    samples = result.samples
+    assert (np.diff(samples["time"]) >= 0).all()
+    assert (samples["used"] == result.sample_tokens.sum(axis=(1, 2)) + samples["leaves"]).all()
+    assert simulate(workload, make_policy("topas")).jct_s.tolist() == result.jct_s.tolist()
