@@ -1,17 +1,26 @@
 """Scheduling policies: what a policy is, the ones that ship, and the registry that knows them by name."""
 
 from topas_policies._baselines import FCFS, LAS, LPM, SPF, SRPT, GatedLPM, ParrotFCFS, QueuePolicy
+from topas_policies._more_orders import ATLAS, HRRN, PLAS, BoundedLPM
+from topas_policies._more_prefixes import Continuum, InferCept, KVFlow
 from topas_policies._policy import Policy
 from topas_policies._registry import PolicyInfo, make_policy, policy_info, policy_names, register_policy
 from topas_policies._topas import Topas, TopasAging, TopasBase, TopasReuse
 
 __all__ = [
+    "ATLAS",
     "FCFS",
+    "HRRN",
     "LAS",
     "LPM",
+    "PLAS",
     "SPF",
     "SRPT",
+    "BoundedLPM",
+    "Continuum",
     "GatedLPM",
+    "InferCept",
+    "KVFlow",
     "ParrotFCFS",
     "Policy",
     "PolicyInfo",
@@ -27,4 +36,6 @@ __all__ = [
 ]
 
 for _policy in (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM, Topas, TopasBase, TopasReuse, TopasAging):
+    register_policy(_policy.name, _policy)
+for _policy in (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN):
     register_policy(_policy.name, _policy)

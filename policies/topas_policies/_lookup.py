@@ -1,6 +1,6 @@
 """Names resolved once a snapshot, so that the plain policies read like their descriptions."""
 
-from topas_env import Snapshot
+from topas_env import Snapshot, Workflow
 from topas_env._snapshot import RequestState, TaskState
 
 __all__ = ["Lookup"]
@@ -33,6 +33,14 @@ class Lookup:
     def agent(self, request: RequestState) -> str:
         """Returns the agent that runs a request."""
         return self._agents[self.tasks[request.task].workflow, request.stage]
+
+    def agent_of(self, task: TaskState, stage: str) -> str:
+        """Returns the agent that runs a stage of a task."""
+        return self._agents[task.workflow, stage]
+
+    def workflow(self, task: TaskState) -> Workflow:
+        """Returns the workflow of a task."""
+        return self._workflows[task.workflow]
 
     def attained_s(self, task: TaskState) -> float:
         """Returns the LLM service that a task's stages have received, seconds."""
