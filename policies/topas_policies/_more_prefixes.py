@@ -78,12 +78,12 @@ class _KeepingPolicy(QueuePolicy):
 class KVFlow(_KeepingPolicy):
     """Keeps and prefetches the prefixes that the step graph needs soonest (after KVFlow).
 
-    KVFlow (arXiv:2507.07400): every agent has its steps to execution in the workflows that are under way, the least over
-    them; a stage that waits for several predecessors has the most of them plus one. What is evicted first is what is
-    furthest away, prefixes that are needed next are loaded ahead, and a request whose prefix is not there yet is
-    passed over. Here: the queue is first come, first served among requests whose prefix is in memory, then among the
-    others; the room that admission leaves is filled with prefixes by steps to execution. Those in memory are kept at
-    any distance, others are fetched up to `horizon` steps ahead.
+    KVFlow (arXiv:2507.07400): every agent has its steps to execution in the workflows that are under way, the least
+    over them; a stage that waits for several predecessors has the most of them plus one. What is evicted first is
+    what is furthest away, prefixes that are needed next are loaded ahead, and a request whose prefix is not there yet
+    is passed over. Here: the queue is first come, first served among requests whose prefix is in memory, then among
+    the others; the room that admission leaves is filled with prefixes by steps to execution. Those in memory are kept
+    at any distance, others are fetched up to `horizon` steps ahead.
 
     Args:
         horizon: Most steps to execution at which a prefix is fetched; 0 fetches for requests that are ready.
@@ -215,11 +215,11 @@ class Continuum(_ToolWaits):
 class InferCept(_ToolWaits):
     """Keeps, swaps or discards the prefix of an agent that waits for a tool, whichever wastes least (after InferCept).
 
-    InferCept (arXiv:2402.01869) compares the memory that each choice wastes, in token-seconds: keeping holds the tokens
-    for the rest of the wait, which it takes to be as long as the wait so far; swapping stalls what runs for the moves
-    out and in; discarding stalls it for the recomputation, during which the tokens are held again. Requests go first
-    come, first served by their first arrival, so that nobody loses a place to a tool. Here swapping and discarding
-    are one decision, releasing the prefix: the engine writes a copy to its host tier where there is one.
+    InferCept (arXiv:2402.01869) compares the memory that each choice wastes, in token-seconds: keeping holds the
+    tokens for the rest of the wait, which it takes to be as long as the wait so far; swapping stalls what runs for
+    the moves out and in; discarding stalls it for the recomputation, during which the tokens are held again. Requests
+    go first come, first served by their first arrival, so that nobody loses a place to a tool. Here swapping and
+    discarding are one decision, releasing the prefix: the engine writes a copy to its host tier where there is one.
     """
 
     name = "infercept"

@@ -14,7 +14,7 @@ __all__ = ["Point", "RunConfig", "Scalar", "grid", "run_key"]
 
 Scalar = bool | int | float | str | None
 _PACKAGE = Path(__file__).resolve().parents[1]
-_NOT_PART_OF_A_RUN = {"cli", "compare", "env", "report"}
+_NOT_PART_OF_A_RUN = {"cli", "compare", "env", "report", "reproduce"}
 _MOST_HASHED_BYTES = 256 * 2**20
 
 
