@@ -112,7 +112,7 @@ def test_paper_names_of_parameters() -> None:
 def test_register_as_a_call_and_as_a_decorator() -> None:
     assert register_policy("mine", Mine) is Mine
     assert make_policy("mine", mode="y").mode == "y"
-    assert policy_names()[-1] == "mine"
+    assert "mine" in policy_names()
     assert policy_info("mine").summary == "Admits nothing."
     assert policy_info("mine").parameters == {"strength": 2.0, "mode": "x"}
     with pytest.raises(InputError, match="strength"):
@@ -166,7 +166,7 @@ def test_entry_points_of_other_distributions(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert {p.name for p in metadata.entry_points(group="topas_env.policies")} >= {"from-theirs", "broken"}
-    assert policy_names()[-2:] == ["broken", "from-theirs"]
+    assert [name for name in policy_names() if name in ("broken", "from-theirs")] == ["broken", "from-theirs"]
     assert isinstance(make_policy("from-theirs"), FCFS)
     with pytest.raises(InputError, match=r"topas_policies\.missing"):
         make_policy("broken")

@@ -4,11 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from topas_agents._architecture import Architecture
+    from topas_agents._checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+    from topas_agents._policy import LearnedPolicy
     from topas_agents._sb3 import SB3VecEnv
 
-__all__ = ["SB3VecEnv"]
+__all__ = ["Architecture", "Checkpoint", "LearnedPolicy", "SB3VecEnv", "load_checkpoint", "save_checkpoint"]
 
-_HOMES = {"SB3VecEnv": "_sb3"}
+_HOMES = {
+    "Architecture": "_architecture",
+    "Checkpoint": "_checkpoint",
+    "LearnedPolicy": "_policy",
+    "SB3VecEnv": "_sb3",
+    "load_checkpoint": "_checkpoint",
+    "save_checkpoint": "_checkpoint",
+}
 
 
 def __getattr__(name: str) -> Any:

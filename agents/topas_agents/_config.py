@@ -60,15 +60,15 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     teacher: str = "hindsight"
     teacher_options: dict[str, Any] = {}
-    rounds: int = 4
-    points: int = 1500
+    rounds: int = 5
+    points: int = 2400
     per_episode: int = 24
     candidates: int = 14
     explore: float = 0.05
     epochs: int = 8
     batch_size: int = 128
     learning_rate: float = 1e-3
-    temperature: float = 0.1
+    temperature: float = 0.05
     holdout: float = 0.1
 
 

@@ -13,6 +13,7 @@ from topas_agents._scenarios import draw_scenario, scenario_world
 from topas_agents._teachers import Teacher
 from topas_env._core.choice import Choice, empty_choice
 from topas_env._core.codes import CODES
+from topas_env._core.features import GLOBAL_FEATURES
 from topas_env._core.run import proceed
 from topas_env._core.world import END, GROW, POINT, World
 from topas_env._errors import InputError
@@ -22,6 +23,7 @@ __all__ = ["Labels", "collect", "join", "read_labels", "write_labels"]
 
 MAX_CANDIDATES = 32
 _Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], str]
+_CROWDS = (3.5, 7.5, 15.5, 31.5)  # borders between numbers of unfinished tasks
 _CLIP = 20.0  # regrets beyond so many units teach no more
 
 
@@ -49,14 +51,19 @@ class Labels(NamedTuple):
     groups: NDArray[np.str_]
 
     def units(self) -> NDArray[np.float32]:
-        """Returns regrets, float32 (n, candidates), in units of a random candidate's mean regret in the group."""
+        """Returns regrets, float32 (n, candidates), in units of a random candidate's mean regret at points of the kind.
+
+        Points are of one kind in the same group with about as many unfinished tasks: a wrong choice costs much more
+        where many tasks wait, and without this a quiet engine would teach nothing. The best candidate stays the best.
+        """
         each = self.regret.sum(axis=1) / self.known.sum(axis=1)
-        unit = np.ones(len(self.groups), np.float32)
-        for g in range(len(self.groups)):
-            mine = each[self.group == g]
-            if len(mine):
-                unit[g] = max(float(np.minimum(mine, 10.0 * np.median(mine)).mean()), 1e-6)
-        scaled: NDArray[np.float32] = np.minimum(self.regret / unit[self.group, None], _CLIP)
+        live = np.expm1(self.overall[:, GLOBAL_FEATURES.index("unfinished_tasks")])
+        kind = self.group * (len(_CROWDS) + 1) + np.searchsorted(_CROWDS, live)
+        unit = np.ones(len(each), np.float32)
+        for k in np.unique(kind):
+            mine = each[kind == k]
+            unit[kind == k] = max(float(np.minimum(mine, 10.0 * np.median(mine)).mean()), 1e-6)
+        scaled: NDArray[np.float32] = np.minimum(self.regret / unit[:, None], _CLIP)
         return scaled
 
 

@@ -11,6 +11,7 @@ from topas_env._core.run import proceed, run
 from topas_env._core.world import END, GROW, POINT, World
 from topas_env._errors import InputError
 from topas_env._new_world import clone, grow
+from topas_policies._parameters import weight
 
 __all__ = ["Hindsight", "Imitated", "Teacher", "make_teacher"]
 
@@ -30,7 +31,11 @@ class Teacher(Protocol):
 
 
 class Hindsight:
-    """Plays each candidate to the end of the true trace under simple policies; the cheapest of them counts.
+    """Plays each candidate to the end of the true trace under simple policies; those that do best at the point count.
+
+    All candidates are played on by the same policies, so what happens by chance is mostly the same for all of them. A
+    policy counts at a point where its mean cost over the candidates is within `tolerance` of the best one's; the cost
+    of a candidate is the mean over those that count.
 
     It looks at what no policy may see (lengths, arrivals to come), so it is a teacher and never a policy. A network
     that learns the *expected* cost from it, given what is in the features, is not harmed by that: over many points the
@@ -38,28 +43,34 @@ class Hindsight:
 
     Args:
         bases: Policies with a compiled path that play on after the candidate.
+        tolerance: See above.
     """
 
     name = "hindsight"
 
-    def __init__(self, bases: tuple[str, ...] | list[str] = ("spf", "lpm", "gated-lpm")) -> None:
+    def __init__(
+        self, bases: tuple[str, ...] | list[str] = ("spf", "lpm", "gated-lpm"), tolerance: float = 0.05
+    ) -> None:
         for base in bases:
             if base not in CODES:
                 raise InputError(f"teacher hindsight: {base!r} is no compiled policy; they are {', '.join(CODES)}")
         if not bases:
             raise InputError("teacher hindsight: bases is empty")
         self._codes = [CODES[base] for base in bases]
+        self._tolerance = weight("tolerance", tolerance)
         self._params = default_params()
 
     def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
         """Returns the sum of all JCTs of the trace after each candidate, seconds, float64 (n,)."""
-        result = np.full(len(choices), np.inf)
+        played = np.empty((len(self._codes), len(choices)))
         for k, choice in enumerate(choices):
             after = clone(w)
             state = proceed(after, choice, True)
-            for code in self._codes:
-                result[k] = min(result[k], self._play(clone(after), state, code))
-        return result
+            for b, code in enumerate(self._codes):
+                played[b, k] = self._play(clone(after), state, code)
+        means = played.mean(axis=1)
+        costs: NDArray[np.float64] = played[means <= means.min() * (1.0 + self._tolerance)].mean(axis=0)
+        return costs
 
     def _play(self, w: World, state: int, code: int) -> float:
         room = empty_choice(len(w.agents), len(w.v.requests))

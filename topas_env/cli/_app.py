@@ -2,7 +2,7 @@
 
 import typer
 
-from topas_env.cli import _bench, _calibrate, _compare, _explain, _import, _lists, _report, _serve
+from topas_env.cli import _bench, _calibrate, _compare, _explain, _import, _lists, _report, _serve, _train, _tune
 
 __all__ = ["app"]
 
@@ -26,6 +26,8 @@ app.command("policies", epilog=_epilog(_lists.POLICIES_EXAMPLE))(_lists.policies
 app.command("workloads", epilog=_epilog(_lists.WORKLOADS_EXAMPLE))(_lists.workloads)
 app.command("report", epilog=_epilog(_report.EXAMPLE))(_report.report)
 app.command("import", epilog=_epilog(_import.EXAMPLE))(_import.import_)
+app.command("train", epilog=_epilog(_train.EXAMPLE))(_train.train)
+app.command("tune", epilog=_epilog(_tune.EXAMPLE))(_tune.tune)
 app.command("serve", epilog=_epilog(_serve.EXAMPLE))(_serve.serve)
 app.command("bench", epilog=_epilog(_bench.EXAMPLE))(_bench.bench)
 app.command("calibrate", epilog=_epilog(_calibrate.EXAMPLE))(_calibrate.calibrate)
