@@ -129,10 +129,11 @@ def test_a_changed_configuration_is_run_again(tmp_path: Path, monkeypatch: pytes
 
 
 def test_profile_values_make_points_and_change_the_run(tmp_path: Path) -> None:
-    points = [Point("chain-3", 0.15, 6, overrides={"host_tier": tier}) for tier in ("all", "none")]
+    points = [Point("chain-3", 0.15, 40, overrides={"host_tier": tier}) for tier in ("all", "none")]
     found = summarise(run_all(grid(points, ["fcfs"], [0], {}), tmp_path / "r.jsonl", jobs=1))
     assert [summary.point.overrides["host_tier"] for summary in found] == ["all", "none"]
-    assert found[0].rows[0].mean_jct_s != found[1].rows[0].mean_jct_s
+    # Loading a prefix again is about 25 times cheaper than computing it again.
+    assert found[0].rows[0].mean_jct_s.value < found[1].rows[0].mean_jct_s.value
 
 
 def test_bad_input_is_refused_before_any_run(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """Runs of a comparison on several processes; what is finished is on disk, whatever happens next."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from topas_env.compare._config import RunConfig
@@ -37,15 +38,18 @@ def run_all(
         found = {key: results.known[key] for key in keys if key in results.known}
         missing = [(key, config) for key, config in zip(keys, configs, strict=True) if key not in found]
         report(len(configs) - len(missing), len(configs), None)
-        for done, (key, config, record) in enumerate(_records(missing, jobs), len(configs) - len(missing) + 1):
-            record = {"key": key, **record}
-            results.append(record)
-            found[key] = record
-            report(done, len(configs), config)
+        # Closed at once, also where an interrupt comes between two records: closing it ends the workers.
+        with contextlib.closing(_records(missing, jobs)) as made:
+            for done, (key, config, record) in enumerate(made, len(configs) - len(missing) + 1):
+                found[key] = {"key": key, **record}
+                results.append(found[key])
+                report(done, len(configs), config)
     return [found[key] for key in keys]
 
 
-def _records(runs: Sequence[tuple[str, RunConfig]], jobs: int | None) -> Iterator[tuple[str, RunConfig, Record]]:
+def _records(
+    runs: Sequence[tuple[str, RunConfig]], jobs: int | None
+) -> Generator[tuple[str, RunConfig, Record], None, None]:
     workers = min(jobs or len(os.sched_getaffinity(0)), len(runs))
     if workers <= 1:
         for key, config in runs:
