@@ -155,6 +155,35 @@ def _run_views(w: World, workload: Workload, decide_view: Callable[[View, Choice
     return w
 
 
+def _run_view(w: World, workload: Workload, policy: Any, measured: bool) -> World:
+    note = getattr(policy, "note_arrivals", None)
+    counts = np.zeros(len(workload.workflows))
+    arrived = 0
+    choice = _room(w)
+    state = proceed(w, choice, False)
+    while state != END:
+        if state == STUCK:
+            raise _stuck(w, workload)
+        if state == GROW:
+            w = grow(w)
+            choice = _room(w)
+            state = proceed(w, choice, False)
+            continue
+        now, upto = float(w.v.head["time"][0]), int(w.clock["next_arrival"][0])
+        np.add.at(counts, w.trace.workflow[arrived:upto], 1.0)
+        arrived = upto
+        start = time.perf_counter()
+        if note is not None:
+            note(counts / now if now > 0.0 else np.zeros(len(counts)))
+        policy.decide_view(w.v, choice)
+        seconds = time.perf_counter() - start
+        w.wall[w.clock["n_decision_rows"]] = seconds
+        if measured:
+            w.physics["decision"] = seconds
+        state = proceed(w, choice, True)
+    return w
+
+
 def _run_plain(w: World, workload: Workload, policy: PolicyLike, params: NDArray[Any] | None, measured: bool) -> World:
     if params is None:
         params = default_params()
