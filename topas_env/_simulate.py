@@ -1,7 +1,7 @@
 """Runs of a workload under a policy on a simulated engine."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from topas_env._core.choice import Choice, default_params, empty_choice
 from topas_env._core.decide import decide, score
 from topas_env._core.jit import notice_compilation
-from topas_env._core.layout import View
 from topas_env._core.run import proceed, run
 from topas_env._core.world import END, GROW, POINT, STUCK, World
 from topas_env._decision import Decision, check_decision
@@ -32,7 +31,11 @@ ProfileLike = str | Path | Mapping[str, Any] | EngineProfile
 
 
 class PolicyLike(Protocol):
-    """What a policy must have; `manages_prefixes`, `compiled` and `decide_view` are read where they exist."""
+    """What a policy must have; `manages_prefixes`, `compiled` and `decide_view` are read where they exist.
+
+    A policy with `decide_view(v, choice)` writes there what `decide` would say. Where it has `note_arrivals(arrivals_per_s)`
+    too, that gets the snapshot's history before, float64 (n_workflows,).
+    """
 
     name: str
 
@@ -89,9 +92,8 @@ def simulate(
         record=2 if record else 1,
     )
     kernel = getattr(policy, "compiled", lambda: None)()
-    view = getattr(policy, "decide_view", None)
-    if compiled and kernel is None and view is not None:
-        w = _run_views(w, workload, view, measured)
+    if compiled and kernel is None and hasattr(policy, "decide_view"):
+        w = _run_views(w, workload, policy, measured)
     elif kernel is None or not compiled:
         w = _run_plain(w, workload, policy, None if kernel is None else kernel[1], measured)
     else:
@@ -133,29 +135,8 @@ def _charge(w: World, seconds: float) -> None:
     w.wall[w.clock["n_decision_rows"]] = seconds
 
 
-def _run_views(w: World, workload: Workload, decide_view: Callable[[View, Choice], None], measured: bool) -> World:
+def _run_views(w: World, workload: Workload, policy: Any, measured: bool) -> World:
     """Runs a policy that takes the kernels' arrays and writes a feasible choice with its credits."""
-    choice = _room(w)
-    state = proceed(w, choice, False)
-    while state != END:
-        if state == STUCK:
-            raise _stuck(w, workload)
-        if state == GROW:
-            w = grow(w)
-            choice = _room(w)
-            state = proceed(w, choice, False)
-            continue
-        start = time.perf_counter()
-        decide_view(w.v, choice)
-        seconds = time.perf_counter() - start
-        w.wall[w.clock["n_decision_rows"]] = seconds
-        if measured:
-            w.physics["decision"] = seconds
-        state = proceed(w, choice, True)
-    return w
-
-
-def _run_view(w: World, workload: Workload, policy: Any, measured: bool) -> World:
     note = getattr(policy, "note_arrivals", None)
     counts = np.zeros(len(workload.workflows))
     arrived = 0
