@@ -1,8 +1,12 @@
 """What the environments compute: returns, forced points, invalid actions, batches, the state mode."""
 
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
 
 import topas_env
 from topas_env import InputError, check_decision, load_workload, simulate
@@ -168,6 +172,18 @@ def test_the_environment_is_the_simulator(name):
     workload = load_workload("dag-4", arrival_rate=0.1, num_tasks=8, seed=7)
     result = simulate(workload, make_policy(name), profile="qwen2.5-32b-a100-80g", seed=0)
     assert np.allclose(info["jct_s"], result.jct_s, rtol=1e-9)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_goes_on_by_itself(copied):
+    env = gym.make(ID, **SMALL).unwrapped
+    env.reset(seed=0)
+    for _ in range(10):
+        env.step(1)
+    twin = copied(env)
+    rewards = [[one.step(1)[1] for _ in range(15)] for one in (env, twin)]
+    assert rewards[0] == rewards[1]
+    assert data_equivalence(env.reset(), twin.reset(), exact=True)
 
 
 def test_candidates_are_feasible_and_the_first_is_the_incumbent():

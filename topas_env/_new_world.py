@@ -25,7 +25,7 @@ from topas_env._pack import write_costs
 from topas_env._profile import EngineProfile
 from topas_env._snapshot import EngineCosts
 from topas_env._topology import Topology, topology
-from topas_env._workload import Workload
+from topas_env._workload import NumberedIds, Workload
 
 __all__ = ["ASSUMED_OUTPUT", "clone", "engine_costs", "grow", "new_world", "request_order"]
 
@@ -61,6 +61,8 @@ def request_order(task_ids: Any) -> tuple[str, NDArray[np.int64] | None]:
         A separator that no id contains, empty if there is none left; the position of each `id + separator` in sorted
         order, None where it is that of the ids.
     """
+    if isinstance(task_ids, NumberedIds):
+        return _SEPARATORS[0], None  # of equal length, and every character is above the separator
     ids = list(task_ids)
     used = set().union(*map(set, ids)) if ids else set()
     separator = next((mark for mark in _SEPARATORS if mark not in used), "")

@@ -209,6 +209,10 @@ class Batch:
         order: NDArray[np.int64] = self._board.order[index]
         return order
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles leave out the kernels' handle and the threads; both are made again when needed."""
+        return {**self.__dict__, "_desk": None, "_behind": None, "_pool": None}
+
     def close(self) -> None:
         """Ends the threads; may be called twice."""
         if self._pool is not None:
@@ -223,6 +227,8 @@ class Batch:
         self._make_room(what, todo, actions, output)
 
     def _call(self, what: int, todo: NDArray[np.int64], actions: tuple[NDArray[Any], ...], output: Any) -> None:
+        if self._desk is None:
+            self._fit_board()
         s = self.settings
         kernel: Any = step_state if self._state else step_candidates
         kernel(self._desk, s.skip_forced, what, todo, *actions, output)

@@ -82,7 +82,7 @@ def _draw_gantt(axes: Any, spans: Sequence[Span], colours: Sequence[Any], start:
             axes.text((left + span.end) / 2, lane, str(span.task), ha="center", va="center", fontsize=6, color="white")
     axes.set_ylim(lanes - 0.4, -0.6)
     axes.set_yticks([])
-    axes.set_ylabel("requests on the engine, number: task\n(hatched: preempted)", fontsize=8)
+    axes.set_ylabel("requests on the engine, number: task\n(hatched: preempted or retracted)", fontsize=8)
 
 
 def _draw_memory(axes: Any, world: World, colours: Sequence[Any], start: float) -> None:
