@@ -151,5 +151,7 @@ def _source_key(policy_type: type) -> str:
     except (OSError, TypeError):
         return ""
     if (path.parent / "__init__.py").exists():
-        return _digest(sorted(path.parent.glob("*.py")))
+        # Weights and tuned parameters lie beside the code.
+        kinds = {".py", ".json", ".safetensors"}
+        return _digest(sorted(file for file in path.parent.rglob("*") if file.suffix in kinds))
     return _digest([path])
