@@ -3,8 +3,8 @@
     python examples/train_sb3.py --algorithm ppo --steps 50000
 
 A forbidden action keeps the incumbent, so algorithms that know no mask train too; MaskablePPO of sb3-contrib learns
-faster (`topas train` uses it, over many workloads at once). The discount is 1: an episode's return is then minus the sum
-of its job completion times.
+faster (`topas train` uses it, over many workloads at once). The discount is 1: an episode's return is then minus the
+sum of its job completion times.
 """
 
 import argparse
@@ -43,7 +43,13 @@ def train(algorithm: str, steps: int, seed: int = 0, tasks: int = 20) -> BaseAlg
     else:
         envs = make_envs(1, seed, tasks)
         model = DQN(
-            "MultiInputPolicy", envs, learning_starts=100, buffer_size=20_000, gamma=1.0, seed=seed, policy_kwargs=network
+            "MultiInputPolicy",
+            envs,
+            learning_starts=100,
+            buffer_size=20_000,
+            gamma=1.0,
+            seed=seed,
+            policy_kwargs=network,
         )
     return model.learn(steps)
 

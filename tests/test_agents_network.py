@@ -116,4 +116,3 @@ def test_the_best_scores_for_the_loss_are_minus_regret_over_temperature():
         scores = (-regret / 0.4 + shift * torch.tensor([[1.0, 0.0, 0.0, 0.0]])).requires_grad_()
         soft_target_loss(scores, regret, known, 0.4).backward()
         assert (scores.grad.abs().max().item() < 1e-6) == zero
-
