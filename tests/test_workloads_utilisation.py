@@ -104,3 +104,15 @@ def test_prefixes_follow_the_workflow_of_each_task() -> None:
     ):
         check_fits(workload, load_profile("toy", kv_budget_tokens=71))
     check_fits(workload, load_profile("toy", kv_budget_tokens=72))
+
+
+def test_a_late_preempted_call_must_fit_again() -> None:
+    plain = content()
+    plain["tasks"][2]["stages"][0]["calls"] = [  # type: ignore[index]
+        {"suffix_tokens": 8, "history_tokens": 0, "output_tokens": 41, "max_new_tokens": 60, "tool_s": 0.0}
+    ]
+    workload = load_workload(plain)
+    # After 40 tokens half of the other 20 are reserved: 20 + 8 + 40 + 10, more than the 20 + 8 + 41 that it ends with.
+    check_fits(workload, load_profile("toy", kv_budget_tokens=78, reserve_ratio=0.5))
+    with pytest.raises(InputError, match="needs 78 tokens, .* 77 "):
+        check_fits(workload, load_profile("toy", kv_budget_tokens=77, reserve_ratio=0.5))

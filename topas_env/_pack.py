@@ -155,8 +155,8 @@ def _pack_tasks(v: View, t: Topology, snapshot: Snapshot) -> None:
     agents = t.stages["agent"].tolist()
     lines = []
     places: list[tuple[int, int]] = []
-    running = []
-    ready = []
+    running: list[int] = []
+    ready: list[int] = []
     for i, r in enumerate(requests):
         row, w = task_row[r.task]
         pos = t.stage_index[w][r.stage]
@@ -166,10 +166,20 @@ def _pack_tasks(v: View, t: Topology, snapshot: Snapshot) -> None:
         places.append((row, pos))
         lines.append(
             (
-                row, pos, stage, agents[stage], status, ranks[r.id], r.ready_s,
-                np.nan if r.admitted_s is None else r.admitted_s, r.suffix_tokens, r.cached_tokens,
-                r.generated_tokens, r.max_new_tokens, r.admission_credit_s,
-            )  # fmt: skip
+                row,
+                pos,
+                stage,
+                agents[stage],
+                status,
+                ranks[r.id],
+                r.ready_s,
+                np.nan if r.admitted_s is None else r.admitted_s,
+                r.suffix_tokens,
+                r.cached_tokens,
+                r.generated_tokens,
+                r.max_new_tokens,
+                r.admission_credit_s,
+            )
         )
     if lines:
         v.requests[:] = lines

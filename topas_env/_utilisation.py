@@ -50,7 +50,7 @@ def task_engine_s(workload: Workload, profile: EngineProfile) -> NDArray[np.floa
     """
     calls = workload.trace.calls
     prefix = call_prefixes(workload)
-    own = _own_tokens(calls, profile)
+    own = _own_tokens(calls, profile, np.zeros_like(calls["output"]))
     batch = np.clip((profile.kv_budget_tokens - prefix) // np.maximum(own, 1), 1, profile.max_running_requests)
     per_token = profile.prefill_s_per_token + profile.prefill_base_s / profile.chunk_tokens
     prefill = (calls["suffix"] - calls["history"]) * per_token
@@ -63,15 +63,16 @@ def task_engine_s(workload: Workload, profile: EngineProfile) -> NDArray[np.floa
 
 
 def check_fits(workload: Workload, profile: EngineProfile) -> None:
-    """Checks that every call fits into the KV budget alone: prefix + suffix + max(output, reservation).
+    """Checks that every call fits into the KV budget alone with its prefix, at every length that it will have.
 
-    The reservation is that of SNAPSHOT.md before the first token: `ceil(reserve_ratio * min(max_new, reserve_cap))`.
+    What it needs is the largest reservation d_r of SNAPSHOT.md from its first to its last token, so that a call which
+    was preempted late can run again.
 
     Raises:
         InputError: The largest call does not fit; the line has what it needs and what there is.
     """
     calls = workload.trace.calls
-    need = call_prefixes(workload) + _own_tokens(calls, profile)
+    need = call_prefixes(workload) + _most_tokens(calls, profile)
     worst = int(need.argmax())
     if need[worst] <= profile.kv_budget_tokens:
         return
@@ -106,11 +107,24 @@ def call_prefixes(workload: Workload) -> NDArray[np.int64]:
     return np.repeat(per_row, np.diff(trace.first_call))
 
 
-def _own_tokens(calls: NDArray[Any], profile: EngineProfile) -> NDArray[np.int64]:
-    """Returns what each call holds beside its prefix at most: suffix + max(output, reservation)."""
-    limit = calls["max_new"]
+def _own_tokens(calls: NDArray[Any], profile: EngineProfile, generated: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns what each call holds beside its prefix: suffix + max(output, reservation after `generated` tokens)."""
+    left = calls["max_new"] - generated
     if profile.reserve_cap_tokens is not None:
-        limit = np.minimum(limit, profile.reserve_cap_tokens)
-    reserved = np.ceil(profile.reserve_ratio * limit).astype(np.int64)
-    own: NDArray[np.int64] = calls["suffix"] + np.maximum(calls["output"], reserved)
+        left = np.minimum(left, profile.reserve_cap_tokens)
+    reserved = np.ceil(profile.reserve_ratio * left).astype(np.int64)
+    own: NDArray[np.int64] = calls["suffix"] + np.maximum(calls["output"], generated + reserved)
     return own
+
+
+def _most_tokens(calls: NDArray[Any], profile: EngineProfile) -> NDArray[np.int64]:
+    """Returns the most that each call may be asked to reserve: at its first token, at its last, or where the cap ends.
+
+    d_r of SNAPSHOT.md grows with every token while the cap counts fewer than are to come, or the ratio is below 1.
+    """
+    last = calls["output"] - 1
+    cap = profile.reserve_cap_tokens
+    bend = last if cap is None else np.clip(calls["max_new"] - cap, 0, last)
+    points = [_own_tokens(calls, profile, generated) for generated in (np.zeros_like(last), bend, last)]
+    most: NDArray[np.int64] = np.maximum.reduce(points)
+    return most

@@ -47,7 +47,7 @@ def _keys(v: View, code: int, gate: int, e: Estimates, first: NDArray[np.float64
             second[i] = -v.stages[r.stage].depth
         elif code == _SRPT:
             second[i] = e.groups[e.ready[i].group].path
-        elif code == _LPM or code == _GATED:
+        elif code in (_LPM, _GATED):
             if n <= LPM_QUEUE_LIMIT:
                 second[i] = -_match(v, row)
             if code == _GATED and v.stages[r.stage].n_succ == 0:
@@ -130,4 +130,3 @@ def baseline(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
         nothing = np.zeros((0, 0))
         e = Estimates(np.zeros(0, READY_INFO), np.zeros(0, GROUP), nothing, nothing)
         baseline_from(v, code, params[0].gate, e, out)
-

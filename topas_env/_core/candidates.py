@@ -67,8 +67,8 @@ def _without_reuse(p: Problem, pool: Pool) -> tuple[Problem, Pool]:
     active = p.active.copy()
     for a in range(active.shape[0]):
         active[a].reuse = 0.0
-    sets = pool.sets[: pool.count[0]].copy()
-    entries = pool.entries[: pool.count[1]].copy()
+    sets = pool.sets[: pool.used[0]].copy()
+    entries = pool.entries[: pool.used[1]].copy()
     for s in range(sets.shape[0]):
         mine = sets[s]
         mine.reuse = 0.0
@@ -82,7 +82,7 @@ def _without_reuse(p: Problem, pool: Pool) -> tuple[Problem, Pool]:
                 mine.best = max(mine.best, x.score)
     return (
         Problem(p.limits, active, p.ready, p.running, p.by_agent, p.groups, p.full, p.after),
-        Pool(pool.count, pool.member, sets, entries),
+        Pool(pool.used, pool.member, sets, entries),
     )
 
 
@@ -132,10 +132,10 @@ def _variants(
 @inner
 def _set_bests(v: View, p: Problem, pool: Pool, c: Candidates, limit: int) -> None:
     """Adds the best allocation of each prefix set, the best set first."""
-    done = np.zeros(pool.count[0], np.uint8)
+    done = np.zeros(pool.used[0], np.uint8)
     while c.count[0] < limit:
         top = -1
-        for s in range(pool.count[0]):
+        for s in range(pool.used[0]):
             if not done[s] and pool.sets[s].best > -np.inf and (top < 0 or pool.sets[s].best > pool.sets[top].best):
                 top = s
         if top < 0:
@@ -177,9 +177,9 @@ def _idle(v: View, p: Problem, beta: float, counts: NDArray[np.int64], c: Candid
             best = -1
             for a in range(v.agents.shape[0]):
                 x = v.agents[a]
-                if (x.resident or x.cached) and not out.prefixes[a] and x.prefix <= room:
-                    if best < 0 or (counts[a], x.prefix) > (counts[best], v.agents[best].prefix):
-                        best = a
+                better = best < 0 or (counts[a], x.prefix) > (counts[best], v.agents[best].prefix)
+                if better and (x.resident or x.cached) and not out.prefixes[a] and x.prefix <= room:
+                    best = a
             if best < 0:
                 break
             out.prefixes[best] = 1
@@ -198,9 +198,9 @@ def _idle(v: View, p: Problem, beta: float, counts: NDArray[np.int64], c: Candid
 @inner
 def _rest(v: View, p: Problem, pool: Pool, c: Candidates, limit: int) -> None:
     """Adds further allocations by score until the list is full."""
-    score = np.empty(pool.count[1])
-    owner = np.empty(pool.count[1], np.int64)
-    for s in range(pool.count[0]):
+    score = np.empty(pool.used[1])
+    owner = np.empty(pool.used[1], np.int64)
+    for s in range(pool.used[0]):
         mine = pool.sets[s]
         for k in range(mine.n_picks + 1):
             x = pool.entries[mine.start + k].score

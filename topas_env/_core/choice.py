@@ -66,7 +66,7 @@ class Candidates(NamedTuple):
         credits: float64 (max_candidates + 1, capacity of requests).
     """
 
-    count: NDArray[np.int64]
+    count: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     info: NDArray[Any]
     prefixes: NDArray[np.uint8]
     rows: NDArray[np.int64]

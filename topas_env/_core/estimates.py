@@ -6,7 +6,8 @@ is a source. So with `down` the longest path behind a source, drawn once, the pa
 
     max over sources s of (Z_s or max(Z_s - D_s, 0)) + down_s
 
-and all marginals of a task follow from two numbers a source and outcome: `full` (not completed) and `after` (completed).
+and all marginals of a task follow from two numbers a source and outcome: `full` (not completed) and `after`
+(completed).
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.jit import inner, lean
-from topas_env._core.layout import DONE, READY, RUNNING, WAITING, View
+from topas_env._core.layout import DONE, READY, WAITING, View
 
 __all__ = ["GROUP", "READY_INFO", "Estimates", "call_estimate", "estimate", "refresh", "reserved"]
 
@@ -130,9 +131,7 @@ def _residual(v: View, task: int, pos: int) -> tuple[int, int, float, float]:
     else:
         total = v.stages[stage].profile
         if np.isnan(total):
-            total = (
-                call_estimate(v, state.request) if state.request >= 0 else _agent_estimate(v, v.stages[stage].agent)
-            )
+            total = call_estimate(v, state.request) if state.request >= 0 else _agent_estimate(v, v.stages[stage].agent)
         if spent <= 0.0 or total > spent:
             return -1, 1, 0.0, total - spent
     if stat.n_calls > 0:

@@ -1,8 +1,8 @@
 """What a learned policy sees: features of the scheduling point and of each candidate state.
 
 None depends on how many agents, tasks or requests there are, and all come from the `View`, so one network serves any
-workload, the environment and the live engine. Times are in units of `age_scale`, sizes in units of the KV budget, counts
-and times through a logarithm that keeps the sign; every value lies in [-LIMIT, LIMIT].
+workload, the environment and the live engine. Times are in units of `age_scale`, sizes in units of the KV budget,
+counts and times through a logarithm that keeps the sign; every value lies in [-LIMIT, LIMIT].
 """
 
 from typing import Any
@@ -27,12 +27,37 @@ GLOBAL_FEATURES = (
 )  # fmt: skip
 
 CANDIDATE_FEATURES = (
-    "present", "kept_share", "admitted", "preempted", "admit", "move", "redo", "revoke", "reuse", "total", "behind_best",
-    "prefix_tokens", "request_tokens", "free_tokens", "idle_tokens", "incoming_tokens", "outgoing_tokens", "prefixes",
-    "admitted_share", "batch", "admitted_age", "left_age", "admitted_depth", "last_stages", "admitted_call_s",
-    "left_covered", "left_uncovered", "gain_per_token", "admitted_prefill",
+    "present",
+    "kept_share",
+    "admitted",
+    "preempted",
+    "admit",
+    "move",
+    "redo",
+    "revoke",
+    "reuse",
+    "total",
+    "behind_best",
+    "prefix_tokens",
+    "request_tokens",
+    "free_tokens",
+    "idle_tokens",
+    "incoming_tokens",
+    "outgoing_tokens",
+    "prefixes",
+    "admitted_share",
+    "batch",
+    "admitted_age",
+    "left_age",
+    "admitted_depth",
+    "last_stages",
+    "admitted_call_s",
+    "left_covered",
+    "left_uncovered",
+    "gain_per_token",
+    "admitted_prefill",
     *(f"by_{name.replace('-', '_')}" for name in CODES),
-)  # fmt: skip
+)
 
 _BEHIND = CANDIDATE_FEATURES.index("behind_best")
 _N_BASE = CANDIDATE_FEATURES.index("by_fcfs")

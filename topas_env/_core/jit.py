@@ -48,13 +48,16 @@ def cache_dir() -> Path:
 
 
 def _compile(function: F, **options: bool) -> F:
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_dir())
+    # Any: numba's types know neither its settings nor the options of wrappers and reference counts.
+    settings: Any = config
+    njit: Any = numba.njit
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_dir())
     options.setdefault("_nrt", True)  # said aloud: without, what a lean function calls first would be lean as well
     try:
-        compiled: F = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+        compiled: F = njit(nogil=True, cache=True, error_model="numpy", **options)(function)
     finally:
-        config.CACHE_DIR = before
+        settings.CACHE_DIR = before
     return compiled
 
 

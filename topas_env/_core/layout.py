@@ -171,9 +171,7 @@ class View(NamedTuple):
     live: NDArray[np.int64]
 
 
-def empty_view(
-    *, agents: int, workflows: int, stages: int, edges: int, depth: int, tasks: int, requests: int
-) -> View:
+def empty_view(*, agents: int, workflows: int, stages: int, edges: int, depth: int, tasks: int, requests: int) -> View:
     """Returns a zeroed view with room for the given counts (`depth`: most stages of one workflow)."""
     return View(
         head=np.zeros(1, HEAD),

@@ -44,13 +44,13 @@ class Pool(NamedTuple):
     """Every prefix set that was packed and every allocation that was emitted.
 
     Attributes:
-        count: int64 (2,), numbers of sets and of entries in use.
+        used: int64 (2,), numbers of sets and of entries in use.
         member: uint8 (sets, m), active agents of each set.
         sets: SET (sets,).
         entries: ENTRY (entries,).
     """
 
-    count: NDArray[np.int64]
+    used: NDArray[np.int64]
     member: NDArray[np.uint8]
     sets: NDArray[Any]
     entries: NDArray[Any]
@@ -88,9 +88,9 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
     """Packs the set `member` (uint8 (m,)), adds its allocations to the pool and returns Phi."""
     m = p.active.shape[0]
     limits = p.limits[0]
-    s = pool.count[0]
-    start = pool.count[1]
-    pool.count[0] += 1
+    s = pool.used[0]
+    start = pool.used[1]
+    pool.used[0] += 1
     for a in range(m):
         pool.member[s, a] = member[a]
     mine = pool.sets[s]
@@ -145,7 +145,7 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
         or (limits.most > 0 and (mine.n_preempted > limits.most or n_open > limits.most))
     ):
         first.score = np.nan
-        pool.count[1] = start + 1
+        pool.used[1] = start + 1
         return -np.inf
     represented = np.zeros(p.groups.shape[0], np.uint8)
     for k in range(p.running.shape[0]):
@@ -267,5 +267,5 @@ def pack_set(p: Problem, pool: Pool, member: NDArray[np.uint8]) -> float:
                 j = shared[x]
                 if p.ready[j].group == r.group:
                     worth[x] = p.ready[j].weight * marginal[j] / p.ready[j].reserve
-    pool.count[1] = start + mine.n_picks + 1
+    pool.used[1] = start + mine.n_picks + 1
     return mine.best

@@ -1,4 +1,4 @@
-"""One decision as TOPAS sees it: active agents, and what each set of them would cost and bring (paper, equations 8 to 13)."""
+"""One decision as TOPAS sees it: active agents, and what sets of them cost and bring (paper, equations 8 to 13)."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""The hierarchical search over prefix sets, and TOPAS as its best state (SCHEDULER.md section 6; paper, Algorithm 1)."""
+"""The search over prefix sets, and TOPAS as its best state (SCHEDULER.md section 6; paper, Algorithm 1)."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def _hash(member: NDArray[np.uint8]) -> int:
             x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             code ^= x ^ (x >> np.uint64(31))
-    return np.int64(code >> np.uint64(1))
+    return int(np.int64(code >> np.uint64(1)))
 
 
 @inner
@@ -47,7 +47,7 @@ def _evaluate(
             return float(pool.sets[slots[at]].best)
         at = (at + 1) % keys.shape[0]
     keys[at] = code
-    slots[at] = pool.count[0]
+    slots[at] = pool.used[0]
     return pack_set(p, pool, member)
 
 
@@ -79,9 +79,7 @@ def _improves(x: float, y: float) -> bool:
 
 
 @inner
-def _grow(
-    p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int64], member: NDArray[np.uint8]
-) -> None:
+def _grow(p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int64], member: NDArray[np.uint8]) -> None:
     """Grows `member` in place by single additions, and once by a pair."""
     m = member.shape[0]
     paired = False
@@ -255,11 +253,11 @@ def best_state(p: Problem, pool: Pool) -> tuple[int, int, int]:
     stay = incumbent_score(p) if running else -np.inf
     best = stay
     states = 1 if running else 0
-    for s in range(pool.count[0]):
+    for s in range(pool.used[0]):
         best = max(best, pool.sets[s].best)
     at_set = -1 if running and ties(stay, best) else -2
     at_picks = 0
-    for s in range(pool.count[0]):
+    for s in range(pool.used[0]):
         mine = pool.sets[s]
         if mine.best == -np.inf:
             continue
@@ -274,10 +272,9 @@ def best_state(p: Problem, pool: Pool) -> tuple[int, int, int]:
             if np.isnan(score) or (own and k == 0):
                 continue
             states += 1
-            if hopeful and ties(score, best):
-                if at_set == -2 or _before(p, pool, s, k, at_set, at_picks):
-                    at_set = s
-                    at_picks = k
+            if hopeful and ties(score, best) and (at_set == -2 or _before(p, pool, s, k, at_set, at_picks)):
+                at_set = s
+                at_picks = k
     return at_set, at_picks, states
 
 

@@ -27,7 +27,7 @@ class Trace(NamedTuple):
         workflow: int64 (n_tasks,), index into the workload's workflows.
         rank: int64 (n_tasks,), position of the task's id in sorted order.
         stage0: int64 (n_tasks,), row of the task's first stage in `first_call`; stages follow in the workflow's order.
-        first_call: int64 (n_stage_rows + 1,), calls of row s are calls[first_call[s] : first_call[s + 1]], at least one.
+        first_call: int64 (n_stage_rows + 1,), calls of row s are calls[first_call[s] : first_call[s + 1]], one or more.
         calls: CALL (n_calls,).
     """
 

@@ -1,0 +1,289 @@
+"""The planner: candidate states, each played forward in the simulator on what the view shows and on sampled truths."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.apply import apply
+from topas_env._core.candidates import candidates
+from topas_env._core.choice import Choice
+from topas_env._core.decide import decide
+from topas_env._core.engine import advance
+from topas_env._core.jit import inner, kernel, lean
+from topas_env._core.layout import View
+from topas_env._core.plan_build import build_scenario, build_start
+from topas_env._core.plan_state import Planner
+from topas_env._core.run import _now_s as now_s
+from topas_env._core.trace import Trace
+from topas_env._core.world import POINT, World
+
+__all__ = ["plan"]
+
+
+@inner
+def _world(v: View, q: Planner, x: int) -> World:
+    """Returns the world of scenario x: the work board on the view's workflows and service statistics."""
+    b = q.work
+    return World(
+        View(
+            b.head, b.shown_agents, v.workflows, v.stages, v.preds, v.succs, v.topo, v.stats, v.totals, v.ordered,
+            v.calls, v.call_outputs, b.shown_tasks, b.shown_stages, b.shown_requests, b.running, b.ready, b.live,
+        ),
+        Trace(q.arrival[x][: q.n_tasks[x]], q.workflow[x], q.rank, q.stage0[x], q.first_call[x], q.calls[x]),
+        q.physics, b.clock, b.agents, b.tasks, b.stages, b.requests, b.events, b.free_tasks, b.free_requests,
+        q.task_totals, q.rank, q.results, q.jct, q.itl, q.decisions, q.wall, q.log, q.samples, q.sample_tokens,
+    )  # fmt: skip
+
+
+@lean
+def _reset(q: Planner, x: int) -> None:
+    """Puts the work board back to the start, with the hidden lengths of scenario x."""
+    b = q.work
+    a = q.start
+    h = a.head[0]
+    depth = a.clock[0].depth
+    b.head[0] = a.head[0]
+    b.clock[0] = a.clock[0]
+    for i in range(len(a.agents)):
+        b.agents[i] = a.agents[i]
+        b.shown_agents[i] = a.shown_agents[i]
+    for i in range(h.n_live):
+        row = a.live[i]
+        b.live[i] = row
+        b.shown_tasks[row] = a.shown_tasks[row]
+        b.tasks[row] = a.tasks[row]
+        for pos in range(depth):
+            b.shown_stages[row, pos] = a.shown_stages[row, pos]
+            b.stages[row, pos] = a.stages[row, pos]
+    for i in range(h.n_running + h.n_ready):
+        if i < h.n_running:
+            row = a.running[i]
+            b.running[i] = row
+        else:
+            row = a.ready[i - h.n_running]
+            b.ready[i - h.n_running] = row
+        b.shown_requests[row] = a.shown_requests[row]
+        b.requests[row] = a.requests[row]
+        r = a.shown_requests[row]
+        b.requests[row].output = q.outputs[x, row]
+        b.requests[row].call = q.first_call[x, q.stage0[x, a.shown_tasks[r.task].key] + r.pos]
+    for i in range(a.clock[0].n_events):
+        b.events[i] = a.events[i]
+    for i in range(a.clock[0].n_free_tasks):
+        b.free_tasks[i] = a.free_tasks[i]
+    for i in range(a.clock[0].n_free_requests):
+        b.free_requests[i] = a.free_requests[i]
+
+
+@lean
+def _left(w: World, counted: int) -> int:
+    """Returns how many counted tasks are unfinished; live tasks are in the order of their keys."""
+    low, high = 0, w.v.head[0].n_live
+    while low < high:
+        middle = (low + high) // 2
+        if w.v.tasks[w.v.live[middle]].key < counted:
+            low = middle + 1
+        else:
+            high = middle
+    return low + max(counted - w.clock[0].next_arrival, 0)
+
+
+@inner
+def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x: int, code: int, bound: float) -> float:
+    """Plays candidate k in scenario x under a base policy; returns its cost, infinity once that is above `bound`.
+
+    The cost is the time that counted tasks stay unfinished from now on, and the tail's weight.
+    """
+    w = _world(v, q, x)
+    _reset(q, x)
+    now = q.start.head[0].time
+    counted = min(q.start.head[0].n_live + o[0].counted, q.n_tasks[x])
+    stop = now + o[0].horizon
+    c = w.clock[0]
+    w.jct[:counted] = math.nan
+    cands = q.cands
+    apply(w, Choice(cands.info[k : k + 1], cands.prefixes[k], cands.rows[k], cands.credits[k]))
+    spent = 0.0
+    last = now
+    present = q.start.head[0].n_live
+    while True:
+        state = advance(w)
+        left = _left(w, counted)
+        waiting = max(left, 0)
+        spent += _left(w, present) * (c.time - last)
+        last = c.time
+        if state != POINT or waiting == 0 or c.time >= stop:
+            break
+        if o[0].tail == 0.0 and spent > bound:
+            return math.inf
+        decide(w.v, code, params, q.choice)
+        if code < 7:
+            q.choice.credits[:] = 0.0
+        apply(w, q.choice)
+    cost = 0.0
+    scale = q.start.head[0].age_scale
+    for i in range(counted):
+        begin = q.arrival[x, i]
+        jct = w.jct[i]
+        if math.isnan(jct):
+            jct = max(min(c.time, stop) - begin, 0.0)
+        cost += jct - max(now - begin, 0.0) + o[0].tail * jct * jct / scale
+    return cost
+
+
+@inner
+def _race(
+    v: View, rates: NDArray[np.float64], o: NDArray[Any], bases: NDArray[np.int64], params: NDArray[Any], q: Planner
+) -> int:
+    """Spends the plays and returns the index of the best candidate.
+
+    First each base policy's own choice under that policy; then the other candidates in the list's order under the base
+    policies, the best so far first; a play stops once it cannot come near the best. Then the best few pairs of
+    candidate and base policy go on in further scenarios, and half of them are dropped after each.
+    """
+    report = q.report[0]
+    option = o[0]
+    buffer = np.zeros(2, np.int64)
+    stop = now_s(buffer) + option.budget if option.budget < math.inf else math.inf
+    seed = option.seed * 1000003 + option.counter
+    n = q.cands.count[0]
+    n_b = len(bases)
+    build_scenario(v, rates, q, 0, seed, option.arrivals, option.tool)
+    q.cost[:n] = math.inf
+    rank = np.empty(n_b)
+    own = np.zeros(n_b, np.int64)
+    top = math.inf
+    best = 0
+    leader = 0
+    for j in range(n_b):
+        rank[j] = math.inf
+        for k in range(n):
+            if q.cands.info[k].origin & (np.int64(1) << bases[j]):
+                own[j] = k
+        if j == 0 or (report.plays < option.rollouts and now_s(buffer) < stop):
+            x = _play(v, q, o, params, own[j], 0, bases[j], math.inf)
+            report.plays += 1
+            q.cost[own[j], j, 0] = x
+            rank[j] = x
+            if x < top * (1.0 - 1e-9):
+                top = x
+                best = own[j]
+                leader = j
+    report.first = top
+    home = best
+    home_base = leader
+    order = np.argsort(rank)
+    reach = 1.0 + 0.02 * (option.scenarios > 1)
+    half = option.rollouts if option.scenarios < 2 else max(n_b, option.rollouts - 2 * option.finalists)
+    for i in range(n_b):
+        j = leader if i == 0 else order[i]
+        if i > 0 and j == leader:
+            j = order[0]
+        for k in range(n):
+            if report.plays >= half or (option.budget < math.inf and now_s(buffer) >= stop):
+                break
+            if q.cost[k, j, 0] < math.inf:
+                continue
+            info = q.cands.info[k]
+            if info.n_preempted > 0 and (option.preempt == 0 or (option.preempt == 1 and info.origin == 0)):
+                continue
+            x = _play(v, q, o, params, k, 0, bases[j], top * reach)
+            report.plays += 1
+            q.cost[k, j, 0] = x
+            if x < top * (1.0 - 1e-9) and x < report.first * (1.0 - option.margin):
+                top = x
+                best = k
+                leader = j
+    report.cost = top
+    report.base = bases[leader]
+    if option.scenarios < 2:
+        return int(best)
+    # The finalists: the cheapest pairs, and always the best base policy's own choice.
+    most = max(option.finalists, 2)
+    pairs = np.empty((most, 2), np.int64)
+    sums = np.empty(most)
+    pairs[0, 0] = home
+    pairs[0, 1] = home_base
+    sums[0] = q.cost[home, home_base, 0]
+    q.cost[home, home_base, 0] = math.inf
+    count = 1
+    while count < most:
+        low = math.inf
+        for k in range(n):
+            for j in range(n_b):
+                if q.cost[k, j, 0] < low:
+                    low = q.cost[k, j, 0]
+                    pairs[count, 0] = k
+                    pairs[count, 1] = j
+        if low == math.inf:
+            break
+        sums[count] = low
+        q.cost[pairs[count, 0], pairs[count, 1], 0] = math.inf
+        count += 1
+    x = 1
+    while count > 1 and x < option.scenarios and report.plays + count <= option.rollouts:
+        build_scenario(v, rates, q, x, seed, option.arrivals, option.tool)
+        for i in range(count):
+            if option.budget < math.inf and now_s(buffer) >= stop:
+                count = 0
+                break
+            sums[i] += _play(v, q, o, params, pairs[i, 0], x, bases[pairs[i, 1]], math.inf)
+            report.plays += 1
+        x += 1
+        if count > 0:
+            for i in range(1, count):  # in the order of their sums; of equals the earlier stays first
+                for m in range(i, 0, -1):
+                    if sums[m] >= sums[m - 1] * (1.0 - 1e-9):
+                        break
+                    sums[m], sums[m - 1] = sums[m - 1], sums[m]
+                    for d in range(2):
+                        pairs[m, d], pairs[m - 1, d] = pairs[m - 1, d], pairs[m, d]
+            best = pairs[0, 0]
+            report.base = bases[pairs[0, 1]]
+            report.cost = sums[0] / x
+            count = max(count // 2, 2) if x % 2 == 1 else count
+    return int(best)
+
+
+@kernel
+def plan(
+    v: View,
+    rates: NDArray[np.float64],
+    o: NDArray[Any],
+    bases: NDArray[np.int64],
+    params: NDArray[Any],
+    q: Planner,
+    out: Choice,
+) -> None:
+    """Writes the planner's decision.
+
+    Args:
+        v: What may be seen.
+        rates: float64 (n_workflows,), observed arrivals a second, zeros where nothing is known.
+        o: PLAN (1,).
+        bases: int64 (n,), codes of the base policies, most promising first.
+        params: PARAMS (1,) of candidates and base policies.
+        q: Room, large enough.
+        out: The decision.
+    """
+    candidates(v, params, q.cands)
+    report = q.report[0]
+    report.candidates = q.cands.count[0]
+    report.plays = 0
+    report.base = bases[0]
+    report.cost = 0.0
+    report.first = 0.0
+    best = 0
+    if q.cands.count[0] > 1:
+        build_start(v, q, 1 - o[0].physics, o[0].tool)
+        best = _race(v, rates, o, bases, params, q)
+    report.chosen = best
+    info = q.cands.info[best]
+    out.info[0] = q.cands.info[best]
+    for a in range(len(out.prefixes)):
+        out.prefixes[a] = q.cands.prefixes[best, a]
+    for i in range(info.n_kept + info.n_admitted):
+        out.rows[i] = q.cands.rows[best, i]
+        out.credits[i] = q.cands.credits[best, i]

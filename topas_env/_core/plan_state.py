@@ -1,0 +1,212 @@
+"""Arrays of the planner: the scenarios that it draws, the state that every play starts from, the world it plays in."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.choice import Candidates, Choice, empty_candidates, empty_choice
+from topas_env._core.layout import (
+    AGENT,
+    HEAD,
+    HISTORY_LIMIT,
+    REQUEST,
+    TASK,
+    TASK_STAGE,
+    View,
+)
+from topas_env._core.trace import CALL
+from topas_env._core.world import (
+    AGENT_STATE,
+    CALL_RESULT,
+    CLOCK,
+    DECISION,
+    EVENT,
+    ITL_BINS,
+    LOG,
+    PHYSICS,
+    REQUEST_STATE,
+    SAMPLE,
+    STAGE_STATE,
+    TASK_STATE,
+)
+
+__all__ = ["GUESS", "MOST_CALLS", "PLAN", "REPORT", "Board", "Planner", "empty_planner"]
+
+MOST_CALLS = 16  # calls that a stage is planned with at most
+
+PLAN = np.dtype(
+    [
+        ("rollouts", "i8"),  # plays of one decision, at most
+        ("scenarios", "i8"),  # scenarios that the list of plays may use
+        ("seed", "i8"),
+        ("counter", "i8"),  # goes up with every decision
+        ("horizon", "f8"),  # a play stops so many seconds from now
+        ("tail", "f8"),  # weight of squared JCTs over the age scale
+        ("arrivals", "i8"),  # future tasks drawn, at most
+        ("counted", "i8"),  # the first so many of them count as present ones do
+        ("tool", "f8"),  # guess of a tool wait, seconds
+        ("budget", "f8"),  # seconds of wall time, infinity for none
+        ("physics", "i8"),  # 1: `Planner.physics` holds the engine; 0: guess it from the view
+        ("preempt", "i8"),  # states that preempt: 0 none of them, 1 those that a TOPAS variant chose, 2 all
+        ("finalists", "i8"),  # plays that go on to further scenarios
+        ("margin", "f8"),  # share by which a state has to beat the best base policy's own choice
+    ],
+    align=True,
+)
+
+REPORT = np.dtype(
+    [
+        ("plays", "i8"),
+        ("candidates", "i8"),
+        ("chosen", "i8"),
+        ("base", "i8"),  # code of the base policy behind the best play
+        ("cost", "f8"),  # expected cost of the chosen candidate, seconds
+        ("first", "f8"),  # of the best base policy's own choice in the scenario of means
+    ],
+    align=True,
+)
+
+GUESS = np.dtype(
+    [
+        ("n_out", "i8"),  # observed output lengths, ascending in the stage's row of `outs`
+        ("suffix", "i8"),
+        ("max_new", "i8"),
+        ("calls", "f8"),  # calls of a stage on average
+        ("call_s", "f8"),  # service of one call, NaN where none was seen
+    ],
+    align=True,
+)
+
+
+class Board(NamedTuple):
+    """The mutable part of a planner's world; one copy is played on, another is what plays start from."""
+
+    head: NDArray[Any]
+    shown_agents: NDArray[Any]
+    shown_tasks: NDArray[Any]
+    shown_stages: NDArray[Any]
+    shown_requests: NDArray[Any]
+    running: NDArray[np.int64]
+    ready: NDArray[np.int64]
+    live: NDArray[np.int64]
+    clock: NDArray[Any]
+    agents: NDArray[Any]
+    tasks: NDArray[Any]
+    stages: NDArray[Any]
+    requests: NDArray[Any]
+    events: NDArray[Any]
+    free_tasks: NDArray[np.int64]
+    free_requests: NDArray[np.int64]
+
+
+class Planner(NamedTuple):
+    """Everything that planning needs, allocated once.
+
+    Attributes:
+        work: The board that is played on.
+        start: The board at the decision.
+        physics: PHYSICS (1,), what the planner believes of the engine.
+        guess: GUESS (n_stages,).
+        outs: int64 (n_stages, HISTORY_LIMIT), observed outputs, ascending.
+        arrival: float64 (scenarios, tasks), a scenario's tasks: the present ones, then those to come.
+        workflow: int32 (scenarios, tasks).
+        stage0: int64 (scenarios, tasks).
+        rank: int64 (tasks,).
+        first_call: int64 (scenarios, rows + 1).
+        calls: CALL (scenarios, rows * 4).
+        outputs: int64 (scenarios, requests), sampled output of present requests.
+        n_tasks: int64 (scenarios,).
+        results: CALL_RESULT, scratch of the engine, never read.
+        jct: float64 (tasks,).
+        itl, decisions, wall, log, samples, sample_tokens, task_totals: scratch of the engine, never read.
+        cands: The list of candidates.
+        choice: What the base policy decides.
+        cost: float64 (candidates, bases, scenarios), NaN where it was not played.
+        report: REPORT (1,).
+    """
+
+    work: Board
+    start: Board
+    physics: NDArray[Any]
+    guess: NDArray[Any]
+    outs: NDArray[np.int64]
+    arrival: NDArray[np.float64]
+    workflow: NDArray[np.int64]
+    stage0: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    first_call: NDArray[np.int64]
+    calls: NDArray[Any]
+    outputs: NDArray[np.int64]
+    n_tasks: NDArray[np.int64]
+    results: NDArray[Any]
+    jct: NDArray[np.float64]
+    itl: NDArray[np.int64]
+    decisions: NDArray[Any]
+    wall: NDArray[np.float64]
+    log: NDArray[Any]
+    samples: NDArray[Any]
+    sample_tokens: NDArray[np.int64]
+    task_totals: NDArray[np.float64]
+    cands: Candidates
+    choice: Choice
+    cost: NDArray[np.float64]
+    report: NDArray[Any]
+
+
+def _board(agents: int, tasks: int, depth: int, requests: int) -> Board:
+    return Board(
+        np.zeros(1, HEAD),
+        np.zeros(agents, AGENT),
+        np.zeros(tasks, TASK),
+        np.zeros((tasks, depth), TASK_STAGE),
+        np.zeros(requests, REQUEST),
+        np.zeros(requests, np.int64),
+        np.zeros(requests, np.int64),
+        np.zeros(tasks, np.int64),
+        np.zeros(1, CLOCK),
+        np.zeros(agents, AGENT_STATE),
+        np.zeros(tasks, TASK_STATE),
+        np.zeros((tasks, depth), STAGE_STATE),
+        np.zeros(requests, REQUEST_STATE),
+        np.zeros(tasks + requests, EVENT),
+        np.zeros(tasks, np.int64),
+        np.zeros(requests, np.int64),
+    )
+
+
+def empty_planner(v: View, *, scenarios: int, candidates: int, bases: int, arrivals: int) -> Planner:
+    """Returns room to plan on views with arrays of these sizes."""
+    depth = v.task_stages.shape[1]
+    tasks = len(v.tasks) + arrivals + 1  # the engine wants a free row also where none will be needed
+    requests = len(v.requests) + tasks * depth
+    rows = tasks * depth
+    agents = len(v.agents)
+    return Planner(
+        work=_board(agents, tasks, depth, requests),
+        start=_board(agents, tasks, depth, requests),
+        physics=np.zeros(1, PHYSICS),
+        guess=np.zeros(len(v.stages), GUESS),
+        outs=np.zeros((len(v.stages), HISTORY_LIMIT), np.int64),
+        arrival=np.zeros((scenarios, tasks)),
+        workflow=np.zeros((scenarios, tasks), np.int64),
+        stage0=np.zeros((scenarios, tasks), np.int64),
+        rank=np.zeros(tasks, np.int64),
+        first_call=np.zeros((scenarios, rows + 1), np.int64),
+        calls=np.zeros((scenarios, 4 * rows), CALL),
+        outputs=np.zeros((scenarios, requests), np.int64),
+        n_tasks=np.zeros(scenarios, np.int64),
+        results=np.zeros(4 * rows, CALL_RESULT),
+        jct=np.zeros(tasks),
+        itl=np.zeros(ITL_BINS, np.int64),
+        decisions=np.zeros(0, DECISION),
+        wall=np.zeros(0),
+        log=np.zeros(0, LOG),
+        samples=np.zeros(0, SAMPLE),
+        sample_tokens=np.zeros((0, agents, 2), np.int64),
+        task_totals=np.zeros(HISTORY_LIMIT),
+        cands=empty_candidates(candidates, agents, len(v.requests)),
+        choice=empty_choice(agents, requests),
+        cost=np.zeros((candidates + 1, bases, scenarios)),
+        report=np.zeros(1, REPORT),
+    )
