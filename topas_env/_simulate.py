@@ -33,8 +33,8 @@ ProfileLike = str | Path | Mapping[str, Any] | EngineProfile
 class PolicyLike(Protocol):
     """What a policy must have; `manages_prefixes`, `compiled` and `decide_view` are read where they exist.
 
-    A policy with `decide_view(v, choice)` writes there what `decide` would say. Where it has `note_arrivals(arrivals_per_s)`
-    too, that gets the snapshot's history before, float64 (n_workflows,).
+    A policy with `decide_view(v, choice)` writes there what `decide` would say. Where it has
+    `note_arrivals(arrivals_per_s)` too, that gets the snapshot's history before, float64 (n_workflows,).
     """
 
     name: str

@@ -5,6 +5,7 @@ from topas_policies._more_orders import ATLAS, HRRN, PLAS, BoundedLPM
 from topas_policies._more_prefixes import Continuum, InferCept, KVFlow
 from topas_policies._policy import Policy
 from topas_policies._registry import PolicyInfo, make_policy, policy_info, policy_names, register_policy
+from topas_policies._rollout import Rollout, RolloutReport
 from topas_policies._topas import Topas, TopasAging, TopasBase, TopasReuse
 from topas_policies._tuned import Tuned
 
@@ -26,6 +27,8 @@ __all__ = [
     "Policy",
     "PolicyInfo",
     "QueuePolicy",
+    "Rollout",
+    "RolloutReport",
     "Topas",
     "TopasAging",
     "TopasBase",
@@ -39,6 +42,7 @@ __all__ = [
 
 for _policy in (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM, Topas, TopasBase, TopasReuse, TopasAging):
     register_policy(_policy.name, _policy)
+register_policy(Rollout.name, Rollout)
 register_policy(Tuned.name, Tuned)
 for _policy in (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN):
     register_policy(_policy.name, _policy)
