@@ -132,7 +132,7 @@ def _force(w: World) -> int:
     row = i64(v.ready[0])
     r = v.requests[row]
     agent = i64(r.agent)
-    total = reserved(v, row)
+    total = reserved(v.head[0], v.requests[row])
     for a in range(len(v.agents)):
         if v.agents[a].resident or a == agent:
             total += v.agents[a].prefix

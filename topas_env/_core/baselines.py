@@ -74,7 +74,7 @@ def baseline_from(v: View, code: int, gate: int, e: Estimates, out: Choice) -> N
         if not out.prefixes[agent]:
             out.prefixes[agent] = 1
             room -= v.agents[agent].prefix
-        room -= reserved(v, row)
+        room -= reserved(v.head[0], v.requests[row])
         out.rows[total] = row
         out.credits[total] = 0.0
         total += 1
@@ -109,7 +109,7 @@ def baseline_from(v: View, code: int, gate: int, e: Estimates, out: Choice) -> N
             break
         row = v.ready[head]
         agent = v.requests[row].agent
-        need = reserved(v, row) + (0 if out.prefixes[agent] else v.agents[agent].prefix)
+        need = reserved(v.head[0], v.requests[row]) + (0 if out.prefixes[agent] else v.agents[agent].prefix)
         if need > room:
             break
         room -= need

@@ -170,7 +170,7 @@ def _idle(v: View, p: Problem, beta: float, counts: NDArray[np.int64], c: Candid
         for i in range(info.n_kept + info.n_admitted):
             row = c.rows[j, i]
             out.rows[i] = row
-            room -= reserved(v, row)
+            room -= reserved(v.head[0], v.requests[row])
         added = False
         while True:
             # The prefix that most waiting stages are about to need; of equals the largest, which costs most to load.

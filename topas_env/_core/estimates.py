@@ -71,10 +71,8 @@ class Estimates(NamedTuple):
 
 
 @lean
-def reserved(v: View, row: int) -> int:
-    """Returns d_r, the tokens that request `row` takes beside its prefix (SNAPSHOT.md, section Decision)."""
-    r = v.requests[row]
-    h = v.head[0]
+def reserved(h: Any, r: Any) -> int:
+    """Returns d_r of request `r` (REQUEST) under `h` (HEAD): its tokens beside its prefix (SNAPSHOT.md, Decision)."""
     left = max(r.max_new - r.generated, 0)
     if h.reserve_cap >= 0 and left > h.reserve_cap:
         left = h.reserve_cap
@@ -82,13 +80,11 @@ def reserved(v: View, row: int) -> int:
 
 
 @lean
-def call_estimate(v: View, row: int) -> float:
-    """Returns D_r, the expected LLM service of request `row` in seconds."""
-    r = v.requests[row]
-    stat = v.stats[r.stage]
+def call_estimate(h: Any, stats: NDArray[Any], r: Any) -> float:
+    """Returns D_r, the expected LLM service of request `r` in seconds; `stats` is `View.stats`."""
+    stat = stats[r.stage]
     if stat.n_calls > 0:
         return float(stat.mean_call)
-    h = v.head[0]
     return float(h.prefill_base + h.prefill_token * (r.suffix - r.cached) + h.decode_token * r.max_new)
 
 
@@ -100,7 +96,7 @@ def _agent_estimate(v: View, agent: int) -> float:
     for k in range(v.head[0].n_running + v.head[0].n_ready):
         row = v.running[k] if k < v.head[0].n_running else v.ready[k - v.head[0].n_running]
         if v.requests[row].agent == agent:
-            total += call_estimate(v, row)
+            total += call_estimate(v.head[0], v.stats, v.requests[row])
             n += 1
     return total / n if n > 0 else float(v.head[0].prefill_base)
 
@@ -131,13 +127,17 @@ def _residual(v: View, task: int, pos: int) -> tuple[int, int, float, float]:
     else:
         total = v.stages[stage].profile
         if np.isnan(total):
-            total = call_estimate(v, state.request) if state.request >= 0 else _agent_estimate(v, v.stages[stage].agent)
+            total = (
+                call_estimate(v.head[0], v.stats, v.requests[state.request])
+                if state.request >= 0
+                else _agent_estimate(v, v.stages[stage].agent)
+            )
         if spent <= 0.0 or total > spent:
             return -1, 1, 0.0, total - spent
     if stat.n_calls > 0:
         return -1, 1, 0.0, stat.mean_call
     if state.request >= 0:
-        return -1, 1, 0.0, call_estimate(v, state.request)
+        return -1, 1, 0.0, call_estimate(v.head[0], v.stats, v.requests[state.request])
     return -1, 1, 0.0, v.head[0].prefill_base
 
 
@@ -164,7 +164,9 @@ def _same_state(v: View, a: int, b: int, n_stages: int) -> bool:
         y = v.task_stages[b, j]
         if x.status != y.status or x.service != y.service or (x.request < 0) != (y.request < 0):
             return False
-        if x.request >= 0 and call_estimate(v, x.request) != call_estimate(v, y.request):
+        if x.request >= 0 and call_estimate(v.head[0], v.stats, v.requests[x.request]) != call_estimate(
+            v.head[0], v.stats, v.requests[y.request]
+        ):
             return False
     return True
 
@@ -226,7 +228,9 @@ def _task_paths(
                 row = row0 + n_rows
                 full[row, k] = z[j] + below
                 if state.status == READY:
-                    after[row, k] = max(z[j] - call_estimate(v, state.request), 0.0) + below
+                    after[row, k] = (
+                        max(z[j] - call_estimate(v.head[0], v.stats, v.requests[state.request]), 0.0) + below
+                    )
                 n_rows += 1
     return n_rows, outcomes
 
@@ -307,7 +311,7 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
     for i in range(n):
         row = v.ready[i]
         t = v.requests[row].task
-        ready[i].reserve = reserved(v, row)
+        ready[i].reserve = reserved(v.head[0], v.requests[row])
         ready[i].following = -1
         g = local[t]
         if g < 0:

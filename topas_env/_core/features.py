@@ -86,12 +86,12 @@ def _rows(v: View) -> NDArray[Any]:
         at = v.running[k] if k < h.n_running else v.ready[k - h.n_running]
         r = v.requests[at]
         x = rows[at]
-        x.need = reserved(v, at)
+        x.need = reserved(v.head[0], v.requests[at])
         x.stamp = -1
         x.sink = 1 if v.stages[r.stage].n_succ == 0 else 0
         x.age = h.time - v.tasks[r.task].arrival
         x.depth = _depth(v, at)
-        x.call = call_estimate(v, at)
+        x.call = call_estimate(v.head[0], v.stats, v.requests[at])
         x.fill = h.prefill_token * (r.suffix - r.cached + r.generated)
     return rows
 

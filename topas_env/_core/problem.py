@@ -206,7 +206,7 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
         if groups[r.task] >= 0:
             busy[groups[r.task]] = 1
         mine = active[local[r.agent]]
-        mine.kept += reserved(v, row)
+        mine.kept += reserved(v.head[0], v.requests[row])
         mine.n_running += 1
         mine.redo += h.rebuild_token * r.generated
         mine.revoke += r.credit

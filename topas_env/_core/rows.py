@@ -152,7 +152,7 @@ def choice_from_bits(
     for i in range(total):
         row = choice.rows[i]
         choice.credits[i] = 0.0
-        used += reserved(v, row)
+        used += reserved(v.head[0], v.requests[row])
         if choice.prefixes[v.requests[row].agent] == 0:
             sides[0] = row
             sides[1] = v.requests[row].agent
@@ -203,11 +203,11 @@ def row_features(
         a = v.requests[v.running[k]].agent
         if a < n_agents:
             agents[a, 5] += 1.0
-            agents[a, 6] += reserved(v, v.running[k]) / h.budget
+            agents[a, 6] += reserved(v.head[0], v.requests[v.running[k]]) / h.budget
     for i in range(h.n_ready):
         a = v.requests[v.ready[i]].agent
         if a < n_agents:
-            share = _share(reserved(v, v.ready[i]), h.budget)
+            share = _share(reserved(v.head[0], v.requests[v.ready[i]]), h.budget)
             if agents[a, 7] == 0.0 or share < agents[a, 8]:
                 agents[a, 8] = share
             agents[a, 7] += 1.0
@@ -228,14 +228,14 @@ def row_features(
         out[0] = 1.0
         out[1] = 1.0 if r.status == RUNNING else 0.0
         out[2] = (r.agent + 1.0) / v.agents.shape[0]
-        out[3] = _share(reserved(v, row), h.budget)
+        out[3] = _share(reserved(v.head[0], v.requests[row]), h.budget)
         out[4] = _share(r.suffix, h.budget)
         out[5] = _share(r.cached, h.budget)
         out[6] = _share(r.generated, h.budget)
         out[7] = _log(h.time - r.ready)
         out[8] = _log(h.time - r.admitted) if r.status == RUNNING else 0.0
         out[9] = _log(h.time - v.tasks[r.task].arrival)
-        out[10] = _log(call_estimate(v, row))
+        out[10] = _log(call_estimate(v.head[0], v.stats, v.requests[row]))
         out[11] = _log(progress[row])
         out[12] = _log(r.credit)
         out[13] = _log(v.stages[r.stage].depth)
