@@ -2,7 +2,19 @@
 
 import typer
 
-from topas_env.cli import _bench, _calibrate, _compare, _explain, _import, _lists, _report, _serve, _train, _tune
+from topas_env.cli import (
+    _bench,
+    _calibrate,
+    _compare,
+    _explain,
+    _import,
+    _lists,
+    _report,
+    _reproduce,
+    _serve,
+    _train,
+    _tune,
+)
 
 __all__ = ["app"]
 
@@ -31,3 +43,4 @@ app.command("tune", epilog=_epilog(_tune.EXAMPLE))(_tune.tune)
 app.command("serve", epilog=_epilog(_serve.EXAMPLE))(_serve.serve)
 app.command("bench", epilog=_epilog(_bench.EXAMPLE))(_bench.bench)
 app.command("calibrate", epilog=_epilog(_calibrate.EXAMPLE))(_calibrate.calibrate)
+app.command("reproduce", epilog=_epilog(_reproduce.EXAMPLE))(_reproduce.reproduce)

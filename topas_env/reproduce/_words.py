@@ -1,0 +1,27 @@
+"""How numbers and verdicts are written."""
+
+from topas_env.compare import Interval
+
+__all__ = ["ends", "number", "percent", "verdict"]
+
+
+def number(value: float) -> str:
+    """Returns three significant digits."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def ends(interval: Interval) -> str:
+    """Returns the interval in brackets."""
+    return f"({interval.low:.1f} to {interval.high:.1f})"
+
+
+def percent(interval: Interval) -> str:
+    """Returns a reduction in per cent with its interval."""
+    return f"{interval.value:.1f}% {ends(interval)}"
+
+
+def verdict(interval: Interval, above: str, below: str) -> str:
+    """Returns what an interval says: the word for above zero, the one for below, or that it says nothing."""
+    return {1: f"clearly {above}", -1: f"clearly {below}", 0: "no clear difference"}[interval.sign]
