@@ -9,6 +9,7 @@ from topas_env.reproduce._paper import ABLATION_RATE, BASELINES, OVERHEAD_RATE, 
 from topas_env.reproduce._settings import Options, Setting, balanced_rate
 
 __all__ = [
+    "CHARGE",
     "ENGINES",
     "LITERATURE",
     "LITERATURE_STEP",
@@ -35,21 +36,26 @@ WEIGHTS = ((0.0, 0.3, 1.0, 3.0, 10.0), (0.0, 0.5, 2.0, 8.0))  # beta, rho
 LITERATURE_STEP = 2  # the third of the four rates
 ENGINE_STEP = 2
 
-ENGINES: dict[str, tuple[Options, Options]] = {
-    "as in the main run": ({}, {}),
-    "no host tier": ({"host_tier": "none"}, {}),
-    "eager eviction": ({"eviction": "eager"}, {}),
-    "rebuild by decode": ({"rebuild": "decode"}, {}),
-    "reserve 0.1": ({"reserve_ratio": 0.1}, {}),
-    "reserve 0.7": ({"reserve_ratio": 0.7}, {}),
-    "reserve 1.0": ({"reserve_ratio": 1.0}, {}),
-    "mixed prefill and decode": ({"mixed_chunk": True}, {}),
-    "pool of 39,000, same rate": ({"kv_budget_tokens": 39000, "decode_s_per_token": 0.0536}, {}),
-    "TOPAS with K = 1": ({}, {"K": 1}),
-    "TOPAS with K = 2": ({}, {"K": 2}),
-    "TOPAS with K = 4": ({}, {"K": 4}),
+CHARGE: Options = {"rebuild": "decode"}
+"""What the paper's score is told: it charges lost tokens at decode speed, whatever the engine does (equation 9)."""
+
+ENGINES: dict[str, tuple[Options, Options, Options]] = {
+    "as in the main run": ({}, {}, {}),
+    "no host tier": ({"host_tier": "none"}, {}, {}),
+    "eager eviction": ({"eviction": "eager"}, {}, {}),
+    "rebuild by decode": ({"rebuild": "decode"}, {}, {}),
+    "prefill, charged as decode": ({}, CHARGE, {}),
+    "reserve 0.1": ({"reserve_ratio": 0.1}, {}, {}),
+    "reserve 0.7": ({"reserve_ratio": 0.7}, {}, {}),
+    "reserve 1.0": ({"reserve_ratio": 1.0}, {}, {}),
+    "mixed prefill and decode": ({"mixed_chunk": True}, {}, {}),
+    "pool of 39,000, same rate": ({"kv_budget_tokens": 39000, "decode_s_per_token": 0.0536}, {}, {}),
+    "TOPAS with K = 1": ({}, {}, {"K": 1}),
+    "TOPAS with K = 2": ({}, {}, {"K": 2}),
+    "TOPAS with K = 4": ({}, {}, {"K": 4}),
+    "TOPAS with K = 8": ({}, {}, {"K": 8}),
 }
-"""Rows of the one-at-a-time sweep: what differs in the engine, and in TOPAS."""
+"""Rows of the one-at-a-time sweep: what differs in the engine, in what policies are told, and in TOPAS."""
 
 PolicyOptions = tuple[str, Options]
 
@@ -87,9 +93,16 @@ def _plain(names: Sequence[str]) -> list[PolicyOptions]:
     return [(name, {}) for name in names]
 
 
-def main_settings(tasks: int, **overrides: bool | float | str | None) -> list[Setting]:
+def main_settings(
+    tasks: int, *, believed: Options | None = None, **overrides: bool | float | str | None
+) -> list[Setting]:
     """Returns the operating points of figures 3 and 4."""
-    return [Setting(w, rate, num_tasks=tasks, overrides=overrides) for w, rates in RATES.items() for rate in rates]
+    told = believed or {}
+    return [
+        Setting(w, rate, num_tasks=tasks, overrides=overrides, believed=told)
+        for w, rates in RATES.items()
+        for rate in rates
+    ]
 
 
 def share_settings(tasks: int, **overrides: bool | float | str | None) -> list[Setting]:
@@ -116,14 +129,18 @@ def weight_settings(tasks: int) -> list[Setting]:
 def engine_settings(tasks: int) -> list[tuple[str, Setting, Options]]:
     """Returns row, point and options of TOPAS of the one-at-a-time sweep."""
     return [
-        (name, Setting(w, rates[ENGINE_STEP], num_tasks=tasks, overrides=overrides), options)
+        (name, Setting(w, rates[ENGINE_STEP], num_tasks=tasks, overrides=engine, believed=told), options)
         for w, rates in RATES.items()
-        for name, (overrides, options) in ENGINES.items()
+        for name, (engine, told, options) in ENGINES.items()
     ]
 
 
 def _main(tasks: int, seeds: Sequence[int]) -> list[Case]:
     return _cases(main_settings(tasks), _plain([*BASELINES, *MORE, "topas"]), seeds)
+
+
+def _charge(tasks: int, seeds: Sequence[int]) -> list[Case]:
+    return _cases(main_settings(tasks, believed=CHARGE), _plain(["topas"]), seeds)
 
 
 def _no_tier(tasks: int, seeds: Sequence[int]) -> list[Case]:
@@ -171,6 +188,7 @@ SECTIONS: dict[str, Callable[[int, Sequence[int]], list[Case]]] = {
     "main": _main,
     "ablation": _ablation,
     "overhead": _overhead,
+    "charge": _charge,
     "no-tier": _no_tier,
     "engine": _engine,
     "share": _share,

@@ -91,7 +91,7 @@ CHOICES = (
     Choice(
         "preemption",
         "prompt and output are prefilled again",
-        "so does SGLang 0.5.3 (schedule_batch.py), though the paper charges decode speed; rebuild=decode is swept",
+        "so does SGLang 0.5.3 (schedule_batch.py); the paper's score charges decode speed, which is shown beside",
     ),
     Choice(
         "released prefixes",

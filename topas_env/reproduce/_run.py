@@ -16,7 +16,7 @@ import numpy as np
 from topas_env.compare import Record, ResultFile
 from topas_env.compare._config import _code_key, _source_key
 from topas_env.reproduce._cases import Case
-from topas_env.reproduce._settings import engine_of, workload_of
+from topas_env.reproduce._settings import believed_of, engine_of, workload_of
 
 __all__ = ["execute", "key_of", "run_cases"]
 
@@ -72,6 +72,7 @@ def execute(case: Case) -> Record:
         make_policy(case.policy, **case.options),
         profile=engine_of(setting),
         seed=case.seed,
+        believed=believed_of(setting),
         decision_time_s=setting.decision_time,  # type: ignore[arg-type]
     )
     figures = result.summary()
@@ -107,8 +108,10 @@ def _all_code(policy: str) -> str:
     if policy not in _codes:
         from topas_policies import make_policy
 
+        kind: type | None = type(make_policy(policy))
+        assert kind is not None
         own = Path(__file__).with_name("_settings.py").read_bytes()
-        _codes[policy] = f"{_code_key()} {_source_key(type(make_policy(policy)))} {hashlib.sha256(own).hexdigest()}"
+        _codes[policy] = f"{_code_key()} {_source_key(kind)} {hashlib.sha256(own).hexdigest()}"
     return _codes[policy]
 
 

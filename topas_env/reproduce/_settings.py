@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from topas_env._profile import EngineProfile
     from topas_env._workload import GeneratedSpec, Workload
 
-__all__ = ["Options", "Setting", "balanced_rate", "engine_of", "workload_of"]
+__all__ = ["Options", "Setting", "balanced_rate", "believed_of", "engine_of", "workload_of"]
 
 Options = dict[str, bool | int | float | str | None]
 PROFILE = "qwen2.5-32b-a100-80g"
@@ -26,6 +26,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prefix_share: Mean prefix as a share of the KV budget; None for the workload's own lengths.
         output_scale: Factor on all output lengths and on what the client asks for.
         overrides: Parameters of the engine profile that are not its own.
+        believed: Parameters that policies are told and that are not the engine's.
         decision_time: As `simulate` takes it.
     """
 
@@ -35,6 +36,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix_share: float | None = None
     output_scale: float = 1.0
     overrides: Options = {}
+    believed: Options = {}
     decision_time: str | float | None = None
 
 
@@ -43,6 +45,13 @@ def engine_of(setting: Setting) -> "EngineProfile":
     from topas_env._profile import load_profile
 
     return load_profile(PROFILE, **setting.overrides)
+
+
+def believed_of(setting: Setting) -> "EngineProfile | None":
+    """Returns the engine that policies are told of, None for the engine itself."""
+    from topas_env._profile import load_profile
+
+    return load_profile(engine_of(setting), **setting.believed) if setting.believed else None
 
 
 def workload_of(setting: Setting, seed: int) -> "Workload":
@@ -62,13 +71,13 @@ def balanced_rate(setting: Setting, load: float) -> Setting:
 
 def _plain(setting: Setting) -> bytes:
     return msgspec.json.encode(
-        msgspec.structs.replace(setting, arrival_rate=1.0, num_tasks=200, overrides={}, decision_time=None)
+        msgspec.structs.replace(setting, arrival_rate=1.0, num_tasks=200, overrides={}, believed={}, decision_time=None)
     )
 
 
 def _without_rate(setting: Setting) -> bytes:
     return msgspec.json.encode(
-        msgspec.structs.replace(setting, arrival_rate=1.0, num_tasks=1, decision_time=None), order="sorted"
+        msgspec.structs.replace(setting, arrival_rate=1.0, num_tasks=1, believed={}, decision_time=None), order="sorted"
     )
 
 

@@ -120,7 +120,7 @@ def _caps(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
         cells = [
             f"{samples.column(at, 'topas', 'preemptions').mean() / samples.column(at, 'topas', 'requests').mean():.2f}"
         ]
-        for cap in (1, 2, 4):
+        for cap in (1, 2, 4, 8):
             options: Options = {"K": cap}
             if not samples.has(at, "topas", options):
                 return []
@@ -131,7 +131,7 @@ def _caps(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             cells.append(f"{lost:.2f}; {percent(found)}")
         rows.append((w, *cells))
     note = "Preemptions a request; for K > 0 then by how much the mean JCT is below that of TOPAS without a cap."
-    return [Table(("TOPAS", "K = 0", "K = 1", "K = 2", "K = 4"), rows, note)]
+    return [Table(("TOPAS", "K = 0", "K = 1", "K = 2", "K = 4", "K = 8"), rows, note)]
 
 
 def _share(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
