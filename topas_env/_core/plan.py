@@ -176,7 +176,9 @@ def _race(
     home_base = leader
     order = np.argsort(rank)
     reach = 1.0 + 0.02 * (option.scenarios > 1)
-    half = option.rollouts if option.scenarios < 2 else max(n_b, option.rollouts - 2 * option.finalists)
+    half = option.rollouts
+    if option.scenarios > 1:
+        half = min(half, max(n_b, half - 2 * option.finalists))
     for i in range(n_b):
         j = leader if i == 0 else order[i]
         if i > 0 and j == leader:

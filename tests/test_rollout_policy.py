@@ -1,0 +1,115 @@
+"""The planner: what it sees, what it promises, and what it is refused."""
+
+import numpy as np
+import pytest
+
+from topas_env import InputError, Snapshot, check_decision, load_profile, load_workload, simulate
+from topas_env._core.run import proceed
+from topas_env._live_snapshot import LiveSnapshots
+from topas_env._new_world import new_world
+from topas_env._simulate import _fill, _room
+from topas_policies import make_policy
+
+
+def _points(name: str, num_tasks: int, seed: int, policy: str = "spf") -> list[Snapshot]:
+    """Returns the snapshots that a policy sees in a run."""
+    workload = load_workload(name, num_tasks=num_tasks, seed=seed)
+    world = new_world(workload, load_profile("qwen2.5-32b-a100-80g"))
+    snapshots = LiveSnapshots(workload)
+    order = make_policy(policy)
+    seen = []
+    choice = _room(world)
+    state = proceed(world, choice, False)
+    while state == 0:
+        seen.append(snapshots.make(world))
+        _fill(world, seen[-1], order.decide(seen[-1]), choice)
+        state = proceed(world, choice, True)
+    return seen
+
+
+def test_same_seed_and_number_give_the_same_decision() -> None:
+    snapshot = _points("metagpt-sop", 12, 1)[40]
+    first, second = (make_policy("rollout", scenarios=4) for _ in range(2))
+    for policy in (first, second):
+        policy.reset(seed=7)
+    decision = first.decide(snapshot)
+    assert second.decide(snapshot) == decision
+    assert first.report == second.report
+    second.decide(snapshot)  # draws go on with every decision, and a reset starts them anew
+    second.reset(seed=7)
+    assert second.decide(snapshot) == decision
+    assert first.report == second.report
+
+
+def test_snapshots_and_views_give_the_same_run() -> None:
+    workload = load_workload("metagpt-sop", num_tasks=12, seed=4)
+    options = {"scenarios": 3, "arrivals": 4, "counted_arrivals": 2}
+    fast = simulate(workload, make_policy("rollout", **options), seed=3)
+    slow = simulate(workload, make_policy("rollout", **options), seed=3, compiled=False)
+    assert fast.jct_s.tobytes() == slow.jct_s.tobytes()
+
+
+def test_decisions_are_feasible_and_the_number_of_plays_is_kept() -> None:
+    for number in (1, 5, 32):
+        policy = make_policy("rollout", rollouts=number, scenarios=3, preempt="all")
+        policy.reset(seed=0)
+        for snapshot in _points("dag-4", 12, 2)[::3]:
+            check_decision(snapshot, policy.decide(snapshot))
+            assert 0 <= policy.report.rollouts <= number
+            assert policy.report.chosen < policy.report.candidates <= 15
+
+
+def test_one_rollout_is_the_first_base_policy() -> None:
+    for base in ("spf", "lpm"):
+        policy = make_policy("rollout", rollouts=1, base_policies=(base,))
+        policy.reset(seed=0)
+        for snapshot in _points("dag-4", 10, 3, base)[::2]:
+            assert policy.decide(snapshot) == make_policy(base).decide(snapshot)
+
+
+def test_a_snapshot_is_all_that_counts() -> None:
+    """JSON in between drops all that is not in the snapshot, and the decision stays."""
+    policy = make_policy("rollout")
+    for snapshot in _points("metagpt-sop", 8, 5)[::7]:
+        policy.reset(seed=1)
+        first = policy.decide(snapshot)
+        policy.reset(seed=1)
+        assert policy.decide(Snapshot.from_json(snapshot.to_json())) == first
+
+
+def test_more_rollouts_are_not_worse_on_average() -> None:
+    """Sum of JCTs over 10 small cases where two prefixes compete; paired, so that a case's own difficulty cancels."""
+    totals = {}
+    for number in (1, 8, 32):
+        means = []
+        for seed in range(500, 510):
+            workload = load_workload("dag-4", num_tasks=25, seed=seed)
+            means.append(simulate(workload, make_policy("rollout", rollouts=number)).mean_jct_s)
+        totals[number] = np.array(means)
+    for less, more in ((1, 8), (8, 32), (1, 32)):
+        gain = totals[less] - totals[more]
+        assert gain.mean() > -2.0 * gain.std(ddof=1) / np.sqrt(len(gain)), (less, more, gain)
+    assert totals[32].mean() < 0.97 * totals[1].mean()
+
+
+def test_time_budget_bounds_the_plays() -> None:
+    snapshot = _points("dag-4", 30, 1)[-20]
+    policy = make_policy("rollout", rollouts=1_000, scenarios=64, finalists=16, time_budget_s=0.0)
+    policy.decide(snapshot)
+    assert policy.report.rollouts == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"rollouts": 0}, "rollouts"),
+        ({"base_policies": ("nonsense",)}, "base_policies"),
+        ({"base_policies": ()}, "base_policies"),
+        ({"tail_weight": -1}, "tail_weight"),
+        ({"horizon_s": float("nan")}, "horizon_s"),
+        ({"time_budget_s": -0.1}, "time_budget_s"),
+    ],
+)
+def test_bad_parameters(options: dict[str, object], word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        make_policy("rollout", **options)
