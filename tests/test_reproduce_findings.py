@@ -31,8 +31,8 @@ def record(setting: Setting, policy: str, seed: int, jct: list[float], **options
 def test_reductions_by_hand() -> None:
     """Averages over both points: topas (10 + 30) / 2 = 20, lpm (20 + 30) / 2 = 25, spf (12 + 44) / 2 = 28.
 
-    So lpm is the best baseline, and topas is 100 * (1 - 20 / 25) = 20% below it. Both seeds are alike, so every resample
-    gives the same and the interval is a point.
+    So lpm is the best baseline, and topas is 100 * (1 - 20 / 25) = 20% below it. Both seeds are alike, so every
+    resample gives the same and the interval is a point.
     """
     values = {("topas", 0): 10, ("topas", 1): 30, ("lpm", 0): 20, ("lpm", 1): 30, ("spf", 0): 12, ("spf", 1): 44}
     records = [
