@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from topas_env.cli import main
@@ -14,7 +15,7 @@ from topas_env.reproduce._document import Document, Figure, Heading, Table, Text
 from topas_env.reproduce._findings import document
 from topas_env.reproduce._micro import gantt, table_1
 from topas_env.reproduce._run import run_cases
-from topas_env.reproduce._samples import Samples
+from topas_env.reproduce._samples import Samples, resampled_percentile
 from topas_env.reproduce._settings import Setting
 from topas_env.reproduce._words import verdict
 
@@ -61,6 +62,15 @@ def test_intervals_are_paired_over_seeds() -> None:
     spread = samples.value([A], "lpm", "mean")
     assert spread.low < 0.5 * spread.value
     assert spread.high > 1.5 * spread.value
+
+
+def test_percentiles_of_resamples_are_those_of_the_tasks_that_were_drawn() -> None:
+    rng = np.random.default_rng(0)
+    for seeds, tasks in ((10, 40), (3, 7), (2, 2), (1, 1)):
+        jct = np.round(rng.exponential(10.0, (seeds, tasks)) * rng.choice([1, 30], (seeds, 1)), 1)
+        draws = rng.integers(0, seeds, (200, seeds))
+        expected = np.percentile(jct[draws].reshape(200, -1), 99, axis=1)
+        assert resampled_percentile(jct, draws, 99.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_policy_without_all_seeds_has_not_run() -> None:

@@ -1,6 +1,7 @@
 """What the gain is made of: the host tier, the unknowns of the paper swept, and the policies of the literature."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -87,6 +88,14 @@ def _tier(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     return [Heading("What the host tier gives, and what scheduling gives"), Table(header, rows, note)]
 
 
+def _tally(grids: Sequence[Grid]) -> str:
+    """Returns in how many points TOPAS is clearly below and above, and the largest clear gain."""
+    cells = [cell for grid in grids for row in grid for cell in row if cell is not None]
+    lower = [cell for cell in cells if cell.sign > 0]
+    text = f"Clearly below at {len(lower)} of {len(cells)} points, clearly above at {sum(c.sign < 0 for c in cells)}"
+    return text + (f"; the largest clear gain is {percent(max(lower, key=lambda cell: cell.value))}." if lower else ".")
+
+
 def _engine(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     cells: dict[str, dict[tuple[str, str], Interval]] = {metric: {} for metric in METRICS}
     for row, setting, options in engine_settings(tasks):
@@ -143,12 +152,13 @@ def _share(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             grids.append(_share_grid(samples, tasks, w, tier, metric, facts))
         if any(cell is not None for grid in grids for row in grid for cell in row):
             for k, tier in enumerate(("all", "topas-only", "none")):
+                pair = grids[2 * k : 2 * k + 2]
                 picture = heat_map(
-                    titles[2 * k : 2 * k + 2], grids[2 * k : 2 * k + 2], [f"{s:g}" for s in SHARES],
+                    titles[2 * k : 2 * k + 2], pair, [f"{s:g}" for s in SHARES],
                     [f"{load:g}" for load in LOADS], ("mean prefix / KV budget", "utilisation"),
                     f"Gain of TOPAS in {metric} JCT by prefix share and load, host tier {tier}",
                 )  # fmt: skip
-                caption = f"{metric} JCT by prefix share and load, host tier: {tier}. {_HOW}"
+                caption = f"{metric} JCT by prefix share and load, host tier: {tier}. {_HOW} {_tally(pair)}"
                 blocks.append(Figure(f"share-{tier}-{metric}", picture, caption))
     return [Heading("Prefix share and load"), *blocks] if blocks else []
 
@@ -202,7 +212,9 @@ def _weights(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
         )  # fmt: skip
         blocks.append(
             Figure(
-                f"weights-{metric}", picture, f"{metric} JCT by beta and rho, at 0.8 times the shipped rates. {_HOW}"
+                f"weights-{metric}",
+                picture,
+                f"{metric} JCT by beta and rho, at 0.8 times the shipped rates. {_HOW} {_tally(grids)}",
             )
         )
     return [Heading("Strength of reuse and of aging"), *blocks] if blocks else []
@@ -231,7 +243,9 @@ def _output(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             list(SWEPT), grids, [f"{s:g}" for s in OUTPUTS], [f"{load:g}" for load in LOADS],
             ("output length, times shipped", "utilisation"), f"Gain of TOPAS in {metric} JCT by output length and load",
         )  # fmt: skip
-        blocks.append(Figure(f"output-{metric}", picture, f"{metric} JCT by output length and load. {_HOW}"))
+        blocks.append(
+            Figure(f"output-{metric}", picture, f"{metric} JCT by output length and load. {_HOW} {_tally(grids)}")
+        )
     return [Heading("Output length and load"), *blocks] if blocks else []
 
 
