@@ -176,7 +176,7 @@ def config_from_file(path: str | Path) -> TrainConfig:
 
 def config_to_dict(config: TrainConfig) -> dict[str, Any]:
     """Returns the configuration as what JSON can hold."""
-    content: dict[str, Any] = msgspec.to_builtins(config)
+    content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config))
     return content
 
 

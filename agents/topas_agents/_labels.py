@@ -190,11 +190,13 @@ def read_labels(path: Path) -> Labels:
     Raises:
         InputError: The file is damaged.
     """
+    import io
     import zipfile
     import zlib
 
     try:
-        with np.load(path, allow_pickle=False) as content:
+        # From memory: numpy leaves the file open where it is damaged.
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
             return Labels(**{name: content[name] for name in Labels._fields})
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not a file of labels: {error}") from None

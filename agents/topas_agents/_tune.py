@@ -102,21 +102,26 @@ def tune(
     if not study.trials:
         study.enqueue_trial(own)
         study.enqueue_trial(own | {"min_gain": 0.3})
-    while len(study.trials) < settings.trials or not _finished(study):
+    while (done := _ended(study)) < settings.trials or not _finished(study):
         study.optimize(objective, n_trials=1)
         if progress is not None:
-            progress(len(study.trials), settings.trials, study.best_value if _finished(study) else math.inf)
+            progress(done + 1, settings.trials, study.best_value if _finished(study) else math.inf)
     first = _finished(study)[0]
     record = {
         "method": "Optuna TPE, median pruning",
-        "settings": msgspec.to_builtins(settings),
+        "settings": msgspec.json.decode(msgspec.json.encode(settings)),
         "objective": "geometric mean over runs of mean JCT over the best baseline's at the same trace",
-        "trials": len(study.trials),
+        "trials": _ended(study),
         "objective_of_topas_parameters": first.value if first.number == 0 else None,
         "objective_found": study.best_value,
         "runs_per_trial": len(runs),
     }
     return Tuning(1, TunedParameters(**study.best_params), record)
+
+
+def _ended(study: Any) -> int:
+    """Returns the number of trials that came to an end, pruned ones included."""
+    return sum(trial.state.is_finished() for trial in study.trials)
 
 
 def _finished(study: Any) -> list[Any]:

@@ -141,13 +141,21 @@ class Tuned(Policy):
         return packed.decision(self._best(packed.v))
 
     def decide_view(self, v: Any, choice: Any) -> None:
-        """Writes the decision at a point given as arrays (a `View`) into a `Choice` with room for it."""
+        """Writes the decision at a point given as arrays (a `View`) into a `Choice` with room for it.
+
+        Credits are those that the simulator and the bridge give every decision: by the default rho, not the tuned one.
+        """
+        from topas_env._core.choice import default_params
+        from topas_env._core.decide import score
+
         best = self._best(v)
         n = int(best.info["n_kept"][0] + best.info["n_admitted"][0])
         choice.info[0] = best.info[0]
         choice.prefixes[:] = best.prefixes
         choice.rows[:n] = best.rows[:n]
-        choice.credits[:n] = best.credits[:n]
+        choice.credits[:n] = 0.0
+        if best.info["n_admitted"][0]:
+            score(v, default_params(), choice)
 
 
 def load_tuning(path: str | Path) -> Tuning:
