@@ -233,3 +233,29 @@ def test_whole_runs_end_and_repeat(name: str, tier: str) -> None:
     assert np.isfinite(first.jct_s).all()
     assert first.preemptions == 0
     assert first.jct_s.tobytes() == again.jct_s.tobytes()
+
+
+def test_topas_keep_preempts_nothing_and_is_topas_where_topas_preempts_nothing() -> None:
+    kept = preempted = 0
+    for seed in range(63000, 63200):
+        shown = Snapshot.from_dict(random_snapshot(seed))
+        running = {r.id for r in shown.requests if r.status == "running"}
+        decision, free = make_policy("topas-keep").decide(shown), make_policy("topas").decide(shown)
+        if running <= set(free.requests):
+            assert decision == free, seed
+            kept += bool(running)
+        else:
+            assert running <= set(decision.requests) or not fits(shown, running), seed
+            preempted += 1
+    assert kept > 20
+    assert preempted > 20
+
+
+def fits(shown: Snapshot, running: set[str]) -> bool:
+    """Whether what runs is within the budget, so that it can go on beside something new."""
+    size = {a.name: a.prefix_tokens for w in shown.workflows for a in w.agents}
+    agent = {(w.name, s.name): s.agent for w in shown.workflows for s in w.stages}
+    flow = {t.id: t.workflow for t in shown.tasks}
+    kept = [r for r in shown.requests if r.id in running]
+    held = sum(size[a] for a in {agent[flow[r.task], r.stage] for r in kept})
+    return held + sum(shown.reserved_tokens(r) for r in kept) <= shown.kv_budget_tokens

@@ -3,6 +3,7 @@
 from topas_policies._baselines import FCFS, LAS, LPM, SPF, SRPT, GatedLPM, ParrotFCFS, QueuePolicy
 from topas_policies._more_orders import ATLAS, HRRN, PLAS, BoundedLPM
 from topas_policies._more_prefixes import Continuum, InferCept, KVFlow
+from topas_policies._more_topas import TopasKeep
 from topas_policies._policy import Policy
 from topas_policies._registry import PolicyInfo, make_policy, policy_info, policy_names, register_policy
 from topas_policies._rollout import Rollout, RolloutReport
@@ -32,6 +33,7 @@ __all__ = [
     "Topas",
     "TopasAging",
     "TopasBase",
+    "TopasKeep",
     "TopasReuse",
     "Tuned",
     "make_policy",
@@ -44,5 +46,5 @@ for _policy in (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM, Topas, TopasBas
     register_policy(_policy.name, _policy)
 register_policy(Rollout.name, Rollout)
 register_policy(Tuned.name, Tuned)
-for _policy in (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN):
+for _policy in (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN, TopasKeep):
     register_policy(_policy.name, _policy)

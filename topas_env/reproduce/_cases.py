@@ -143,6 +143,10 @@ def _charge(tasks: int, seeds: Sequence[int]) -> list[Case]:
     return _cases(main_settings(tasks, believed=CHARGE), _plain(["topas"]), seeds)
 
 
+def _keep(tasks: int, seeds: Sequence[int]) -> list[Case]:
+    return _cases(main_settings(tasks), _plain(["topas-keep"]), seeds)
+
+
 def _no_tier(tasks: int, seeds: Sequence[int]) -> list[Case]:
     return _cases(main_settings(tasks, host_tier="none"), _plain([*BASELINES, "topas"]), seeds)
 
@@ -181,7 +185,7 @@ def _engine(tasks: int, seeds: Sequence[int]) -> list[Case]:
 
 def _literature(tasks: int, seeds: Sequence[int]) -> list[Case]:
     settings = [Setting(w, rates[LITERATURE_STEP], num_tasks=tasks) for w, rates in RATES.items()]
-    return _cases(settings, _plain([*BASELINES, *MORE, *LITERATURE, "topas"]), seeds)
+    return _cases(settings, _plain([*BASELINES, *MORE, *LITERATURE, "topas-keep", "topas"]), seeds)
 
 
 SECTIONS: dict[str, Callable[[int, Sequence[int]], list[Case]]] = {
@@ -189,6 +193,7 @@ SECTIONS: dict[str, Callable[[int, Sequence[int]], list[Case]]] = {
     "ablation": _ablation,
     "overhead": _overhead,
     "charge": _charge,
+    "keep": _keep,
     "no-tier": _no_tier,
     "engine": _engine,
     "share": _share,

@@ -45,7 +45,7 @@ def slice_values() -> dict[str, Any]:
             values[f"dag-4 {name} {policy}"] = _run(setting, policy)
     other = Setting("dag-4", RATES["dag-4"][-1], num_tasks=_TASKS, prefix_share=0.2, output_scale=1.5)
     values["dag-4 other lengths topas"] = _run(other, "topas")
-    for policy in LITERATURE:
+    for policy in (*LITERATURE, "topas-keep"):
         values[f"metagpt-tl {policy}"] = _run(Setting("metagpt-tl", RATES["metagpt-tl"][-1], num_tasks=8), policy)
     order = table_1(16)
     values["table I"] = {"batch": _rounded(list(order.batch)), "makespan_s": _rounded(list(order.makespan_s))}

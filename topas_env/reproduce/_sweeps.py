@@ -251,7 +251,7 @@ def _output(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
 
 def _literature(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     settings = [Setting(w, rates[LITERATURE_STEP], num_tasks=tasks) for w, rates in RATES.items()]
-    names = [p for p in (*BASELINES, *MORE, *LITERATURE, "topas") if samples.complete(settings, (p,))]
+    names = [p for p in (*BASELINES, *MORE, *LITERATURE, "topas-keep", "topas") if samples.complete(settings, (p,))]
     if not set(LITERATURE) & set(names) or "topas" not in names:
         return []
     blocks: list[Block] = [Heading("Policies of the literature")]
@@ -268,7 +268,7 @@ def _literature(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
         blocks.append(Table((f"{metric} JCT, s", *RATES), rows, note))
     sentences: list[str] = []
     for s in settings:
-        best = samples.best([s], [n for n in names if n != "topas"], "mean")
+        best = samples.best([s], [n for n in names if not n.startswith("topas")], "mean")
         found = samples.reduction([s], "topas", best, "mean")
         facts.append({"result": "literature", "workload": s.workload, "against": best, **found._asdict()})
         sentences.append(f"{s.workload}: {percent(found)} below `{best}`, {verdict(found, 'lower', 'higher')}")
