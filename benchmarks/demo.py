@@ -7,7 +7,7 @@ from pathlib import Path
 from topas_env.cli._progress import run_with_progress
 from topas_env.cli._table import print_points
 from topas_env.compare import BASELINES, Point, RunConfig, grid, summarise
-from topas_env.report import write_report
+from topas_env.report import headlines, write_report
 
 POLICIES = [*BASELINES, "topas"]
 SEEDS = range(5)
@@ -43,6 +43,8 @@ def main() -> None:
     arguments = parser.parse_args()
     records = run_with_progress(runs(arguments.trace), arguments.out / "demo.jsonl", None)
     print_points(summarise(records))
+    for line in headlines(records):
+        print(line)
     write_report(records, arguments.out / "report.html")
     print(f"Look at {arguments.out / 'report.html'}")
 

@@ -13,7 +13,7 @@ from topas_env.report._curves import distribution, jct_against_rate
 from topas_env.report._headline import headline, representative
 from topas_env.report._timelines import busiest, merge_others, run_picture, window
 
-__all__ = ["render", "write_report"]
+__all__ = ["headlines", "render", "write_report"]
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
@@ -49,12 +49,22 @@ def render(records: Sequence[Record]) -> str:
     )
     environment.filters |= {"number": _number, "interval": _interval, "percent": _percent, "sign": _sign, "ends": _ends}
     environment.globals["baselines"] = BASELINES
+    sections = [_section(points, records) for points in _groups(records)]
+    return environment.get_template("report.html.j2").render(sections=sections)
+
+
+def headlines(records: Sequence[Record]) -> list[str]:
+    """Returns a sentence for each workload and profile: who is fastest, by how much, and how sure that is."""
+    return [headline(points) for points in _groups(records)]
+
+
+def _groups(records: Sequence[Record]) -> list[list[PointSummary]]:
+    """Returns the points that differ in the arrival rate only, together."""
     groups: dict[bytes, list[PointSummary]] = {}
     for point in summarise(records):
         plain = msgspec.structs.replace(point.point, arrival_rate=None)
         groups.setdefault(msgspec.json.encode(plain, order="sorted"), []).append(point)
-    sections = [_section(points, records) for points in groups.values()]
-    return environment.get_template("report.html.j2").render(sections=sections)
+    return list(groups.values())
 
 
 def _section(points: list[PointSummary], records: Sequence[Record]) -> dict[str, Any]:
