@@ -11,13 +11,15 @@ default_venv="$root/.venv-engine"
 venv="${2:-$default_venv}"
 python="${PYTHON:-python3}"
 stamp="$venv/.topas-engine"
-key="$version $({ cat "$root/scripts/engine-env.sh" "$root/pyproject.toml" 2>/dev/null || true; } | sha256sum | cut -c1-16)"
+base="$version $(sha256sum "$root/scripts/engine-env.sh" | cut -c1-16)"
+key="$base $(sha256sum "$root/pyproject.toml" | cut -c1-16)"
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ]; then
   echo "engine environment is up to date: $venv (SGLang $version)"
   exit 0
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+install_engine() {
 # One torch for all versions: SGLang pins 2.13 or 2.14, and every supported version runs on 2.13.
 "${pip[@]}" torch==2.13.0
 "${pip[@]}" --no-deps "sglang==$version"
@@ -44,7 +46,10 @@ nodeps="$(grep -E '^(xgrammar|apache-tvm-ffi|compressed-tensors)' <<<"$pins")"
   python-multipart pyzmq requests setproctitle tqdm xxhash einops partial_json_parser IPython zstandard dill sentencepiece \
   jsonschema soundfile pyyaml loguru 'llguidance' \
   numba==0.68.1 gymnasium==1.4.0 typer rich scipy pytest hypothesis safetensors 2> >(grep -v 'requires\|resolver' >&2 || true)
+}
+# What SGLang needs changes with the version alone; our own package is installed again whenever its metadata changes.
+[ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$base "* ]] || install_engine
 "${pip[@]}" hatchling editables
-[ ! -f "$root/pyproject.toml" ] || "${pip[@]}" --no-deps --no-build-isolation -e "$root"
+"${pip[@]}" --no-deps --no-build-isolation -e "$root"
 echo "$key" >"$stamp"
 echo "engine environment is ready: $venv (SGLang $version)"

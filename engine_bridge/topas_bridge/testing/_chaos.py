@@ -156,7 +156,8 @@ def _corrupt_kv() -> None:
             continue
         pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
         for req in scheduler.running_batch.reqs:
-            slot = int(scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, 3])
+            row = req.req_pool_idx if hasattr(req, "req_pool_idx") else req.kv.req_pool_idx  # 0.5.18, 0.5.23
+            slot = int(scheduler.req_to_token_pool.req_to_token[row, 3])
             for buffer in (*pool.k_buffer, *pool.v_buffer):
                 buffer[slot] += 5.0
             scheduler.topas_corrupted = True
