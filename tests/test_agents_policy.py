@@ -77,7 +77,7 @@ def test_choice_is_the_best_scored_candidate():
 
     scorer = Scorer(RANDOM.architecture)
     scorer.put(RANDOM.weights)
-    policy = LearnedPolicy(RANDOM)
+    policy = LearnedPolicy(RANDOM, preempt_margin=0.0)
     env = gym.make("topas_env:TopasPrefixState-v0", workload="dag-4", arrival_rate=0.12, num_tasks=6)
     obs, _ = env.reset(seed=3)
     chosen = set()
@@ -114,6 +114,19 @@ def test_fewer_candidates_still_work():
     result = simulate(workload, LearnedPolicy(RANDOM, max_candidates=1))
     assert result.world.clock["forced"][0] > 0
     assert simulate(workload, LearnedPolicy(RANDOM, max_candidates=5)).world.clock["forced"][0] == 0
+
+
+def test_preempting_only_beyond_the_margin():
+    """Random weights preempt at once; with no margin given, or a huge one, never; results differ."""
+    workload = load_workload("dag-4", arrival_rate=0.15, num_tasks=10, seed=0)
+    preempted = {
+        margin: int(simulate(workload, LearnedPolicy(RANDOM, preempt_margin=margin)).decisions["preempted"].sum())
+        for margin in (0.0, 1e9, None)
+    }
+    assert preempted[0.0] > 0
+    assert preempted[1e9] == preempted[None] == 0
+    with pytest.raises(InputError, match="preempt_margin"):
+        make_policy("learned", preempt_margin=-1.0)
 
 
 def test_learned_loads_no_torch():

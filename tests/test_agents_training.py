@@ -162,6 +162,20 @@ def test_labels(tmp_path):
             read_labels(tmp_path / "l.npz")
 
 
+def test_calm_labels_by_hand():
+    """The cheapest of three preempts: without it regrets 2 and 5 are 0 and 3; a point with one left is left out."""
+    rows = np.zeros((2, 3, len(CANDIDATE_FEATURES)), np.float32)
+    rows[:, 1, CANDIDATE_FEATURES.index("preempted")] = 1.0
+    rows[1, 2, CANDIDATE_FEATURES.index("preempted")] = 1.0
+    labels = Labels(
+        np.zeros((2, len(GLOBAL_FEATURES)), np.float32), rows, np.full(2, 3), np.ones((2, 3), bool),
+        np.array([[2, 0, 5], [2, 0, 5]], np.float32), np.zeros((2, 3), np.int64), np.array([0, 0]), np.array(["a"]),
+    )  # fmt: skip
+    calm = labels.calm()
+    np.testing.assert_array_equal(calm.regret, [[0, 0, 3]])
+    np.testing.assert_array_equal(calm.known, [[True, False, True]])
+
+
 def test_units_keep_the_best_and_level_the_kinds():
     """Two kinds of points, the second with regrets a thousand times as large: in units they weigh the same."""
     overall = np.zeros((4, len(GLOBAL_FEATURES)), np.float32)

@@ -50,6 +50,7 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         points: Labelled scheduling points of each round.
         per_episode: Labelled points of an episode: each point is one with this over its number of requests as chance.
         candidates: Labelled candidates of a point: those that a compiled policy would choose, others at random.
+        preempt: Whether states that preempt are labelled and taken while labels are collected; `learned` takes none.
         explore: Share of a learner's choices that are random candidates.
         epochs: Passes over all labels in each round.
         batch_size: Points of a gradient step.
@@ -64,6 +65,7 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     points: int = 2400
     per_episode: int = 24
     candidates: int = 14
+    preempt: bool = True
     explore: float = 0.05
     epochs: int = 8
     batch_size: int = 128

@@ -123,7 +123,8 @@ def imitate(config: TrainConfig, folder: Path, log: Log) -> Checkpoint:
         if path.exists():
             parts.append(read_labels(path))
         else:
-            learner = None if current is None else LearnedPolicy(current)
+            margin = 0.0 if settings.preempt else None
+            learner = None if current is None else LearnedPolicy(current, preempt_margin=margin)
             parts.append(collect(config.scenarios, settings, teacher, learner, rng, _telling(log, turn)))
             write_labels(path, parts[-1])
         made = folder / f"round-{turn}.safetensors"
@@ -132,7 +133,7 @@ def imitate(config: TrainConfig, folder: Path, log: Log) -> Checkpoint:
             scorer.put(current.weights)
             step = current.record.steps
             continue
-        labels = join(parts)
+        labels = join(parts) if settings.preempt else join(parts).calm()
         if turn == 0 and not config.start:
             mask = np.arange(labels.rows.shape[1]) < labels.n_candidates[:, None]
             scorer.standardise(labels.overall, labels.rows[mask])

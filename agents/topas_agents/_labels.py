@@ -13,7 +13,7 @@ from topas_agents._scenarios import draw_scenario, scenario_world
 from topas_agents._teachers import Teacher
 from topas_env._core.choice import Choice, empty_choice
 from topas_env._core.codes import CODES
-from topas_env._core.features import GLOBAL_FEATURES
+from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
 from topas_env._core.run import proceed
 from topas_env._core.world import END, GROW, POINT, World
 from topas_env._errors import InputError
@@ -49,6 +49,16 @@ class Labels(NamedTuple):
     origin: NDArray[np.int64]
     group: NDArray[np.int64]
     groups: NDArray[np.str_]
+
+    def calm(self) -> "Labels":
+        """Returns the labels of candidates that preempt nobody; points with nothing to tell apart are left out."""
+        known = self.known & (self.rows[:, :, CANDIDATE_FEATURES.index("preempted")] == 0.0)
+        best = np.where(known, self.regret, np.inf).min(axis=1, keepdims=True)
+        regret = np.where(known, self.regret - best, 0.0).astype(np.float32)
+        told = (known.sum(axis=1) > 1) & (regret.max(axis=1) > 0.0)
+        calm = self._replace(known=known, regret=regret)._asdict()
+        groups = calm.pop("groups")
+        return Labels(**{name: column[told] for name, column in calm.items()}, groups=groups)
 
     def units(self) -> NDArray[np.float32]:
         """Returns regrets, float32 (n, candidates), in units of a random candidate's mean regret at points of the kind.
@@ -107,9 +117,10 @@ def collect(
             if n > 1:
                 if rng.random() * len(w.trace.calls) < settings.per_episode:
                     origin = look.candidates.info["origin"][:n].astype(np.int64)
-                    some = _some(origin, settings.candidates, rng)
+                    allowed = (look.candidates.info["n_preempted"][:n] == 0) | settings.preempt
+                    some = _some(origin, allowed, settings.candidates, rng)
                     costs = teacher.costs(w, [look.choice(k) for k in some.tolist()])
-                    if np.isfinite(costs).all() and costs.max() - costs.min() > 1e-9:
+                    if len(some) > 1 and np.isfinite(costs).all() and costs.max() - costs.min() > 1e-9:
                         regret = costs - costs.min()
                         found.append((look.overall.copy(), look.rows[:n].copy(), some, regret, origin, label))
                         if progress is not None:
@@ -136,10 +147,12 @@ def _action(
     return int(learner.score(look.overall, look.rows[:n]).argmax())
 
 
-def _some(origin: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _some(
+    origin: NDArray[np.int64], allowed: NDArray[np.bool_], most: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """Returns the candidates to label: the incumbent, what compiled policies would choose, and others at random."""
-    first = np.flatnonzero((origin != 0) | (np.arange(len(origin)) == 0))
-    rest = np.setdiff1d(np.arange(len(origin)), first)
+    first = np.flatnonzero(allowed & ((origin != 0) | (np.arange(len(origin)) == 0)))
+    rest = np.setdiff1d(np.flatnonzero(allowed), first)
     room = max(most - len(first), 0)
     return np.sort(np.concatenate([first, rng.permutation(rest)[:room]]))
 
