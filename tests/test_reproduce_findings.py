@@ -162,7 +162,7 @@ def test_the_command_writes_its_pages(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(*options, "--json") == 0
     facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert any(fact["result"] == "figure 5: p99 JCT" and math.isfinite(fact["value"]) for fact in facts)
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 8
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 16  # four variants, two readings of the charge, two seeds
 
 
 def test_the_command_refuses_an_unknown_section(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from topas_env._utilisation import utilisation
 from topas_env.reproduce._cases import ENGINES, SECTIONS, SHARES, Case, section_cases
 from topas_env.reproduce._paper import BASELINES, HEADLINES, RATES
 from topas_env.reproduce._run import execute, key_of, run_cases
-from topas_env.reproduce._settings import Setting, balanced_rate, engine_of, workload_of
+from topas_env.reproduce._settings import CHARGE, Setting, balanced_rate, engine_of, workload_of
 from topas_policies import policy_names
 
 CHAIN = Setting("chain-3", 0.15, num_tasks=10)
@@ -27,7 +27,7 @@ def test_every_run_is_asked_for_once_and_can_be_made() -> None:
         if case.seed == 0:
             engine_of(case.setting)  # every override is a parameter of an engine
     main = section_cases(["main"], 50, [0])
-    assert len(main) == 5 * 4 * (len(BASELINES) + 3)
+    assert len(main) == 5 * 4 * (len(BASELINES) + 4)
 
 
 def test_runs_go_on_where_they_were(tmp_path: Path) -> None:
@@ -102,5 +102,10 @@ def test_longer_outputs_are_longer() -> None:
 
 
 def test_rows_of_the_engine_sweep_differ_from_the_first() -> None:
-    assert ENGINES["as in the main run"] == ({}, {}, {})
-    assert sum(row == ({}, {}, {}) for row in ENGINES.values()) == 1
+    assert ENGINES["as in the main run"] == ({}, CHARGE, {})
+    assert len({repr(row) for row in ENGINES.values()}) == len(ENGINES)
+
+
+def test_baselines_run_once_whatever_the_score_is_charged() -> None:
+    for case in section_cases(list(SECTIONS), 50, [0]):
+        assert not case.setting.believed or case.policy.startswith("topas")

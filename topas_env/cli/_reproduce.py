@@ -106,11 +106,12 @@ def _report(records: "list[Record]", seeds: list[int], tasks: int, missing: int,
         for fact in made.facts:
             typer.echo(msgspec.json.encode(fact).decode())
     else:
-        table = Table("result", "paper", "here", "so")
+        table = Table("result", "paper", "here", "so", "told prefill")
         for fact in made.facts:
             if "paper" in fact:
                 against = f" against {fact['against']}" if fact.get("against") else ""
-                table.add_row(fact["result"] + against, fact["paper"], fact["here"], fact.get("verdict", ""))
+                row = (fact["result"] + against, fact["paper"], fact["here"], fact.get("verdict", ""))
+                table.add_row(*row, fact.get("prefill", ""))
         Console().print(table)
     notes = error_console()
     if missing:

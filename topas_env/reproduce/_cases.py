@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from topas_env.reproduce._paper import ABLATION_RATE, BASELINES, OVERHEAD_RATE, RATES
-from topas_env.reproduce._settings import Options, Setting, balanced_rate
+from topas_env.reproduce._settings import CHARGE, Options, Setting, balanced_rate, bare, charged
 
 __all__ = [
-    "CHARGE",
     "ENGINES",
     "LITERATURE",
     "LITERATURE_STEP",
@@ -36,24 +35,21 @@ WEIGHTS = ((0.0, 0.3, 1.0, 3.0, 10.0), (0.0, 0.5, 2.0, 8.0))  # beta, rho
 LITERATURE_STEP = 2  # the third of the four rates
 ENGINE_STEP = 2
 
-CHARGE: Options = {"rebuild": "decode"}
-"""What the paper's score is told: it charges lost tokens at decode speed, whatever the engine does (equation 9)."""
-
 ENGINES: dict[str, tuple[Options, Options, Options]] = {
-    "as in the main run": ({}, {}, {}),
-    "no host tier": ({"host_tier": "none"}, {}, {}),
-    "eager eviction": ({"eviction": "eager"}, {}, {}),
+    "as in the main run": ({}, CHARGE, {}),
+    "no host tier": ({"host_tier": "none"}, CHARGE, {}),
+    "eager eviction": ({"eviction": "eager"}, CHARGE, {}),
+    "reserve 0.1": ({"reserve_ratio": 0.1}, CHARGE, {}),
+    "reserve 0.7": ({"reserve_ratio": 0.7}, CHARGE, {}),
+    "reserve 1.0": ({"reserve_ratio": 1.0}, CHARGE, {}),
+    "mixed prefill and decode": ({"mixed_chunk": True}, CHARGE, {}),
+    "pool of 39,000, same rate": ({"kv_budget_tokens": 39000, "decode_s_per_token": 0.0536}, CHARGE, {}),
     "rebuild by decode": ({"rebuild": "decode"}, {}, {}),
-    "prefill, charged as decode": ({}, CHARGE, {}),
-    "reserve 0.1": ({"reserve_ratio": 0.1}, {}, {}),
-    "reserve 0.7": ({"reserve_ratio": 0.7}, {}, {}),
-    "reserve 1.0": ({"reserve_ratio": 1.0}, {}, {}),
-    "mixed prefill and decode": ({"mixed_chunk": True}, {}, {}),
-    "pool of 39,000, same rate": ({"kv_budget_tokens": 39000, "decode_s_per_token": 0.0536}, {}, {}),
-    "TOPAS with K = 1": ({}, {}, {"K": 1}),
-    "TOPAS with K = 2": ({}, {}, {"K": 2}),
-    "TOPAS with K = 4": ({}, {}, {"K": 4}),
-    "TOPAS with K = 8": ({}, {}, {"K": 8}),
+    "told prefill": ({}, {}, {}),
+    "told prefill, K = 1": ({}, {}, {"K": 1}),
+    "told prefill, K = 2": ({}, {}, {"K": 2}),
+    "told prefill, K = 4": ({}, {}, {"K": 4}),
+    "told prefill, K = 8": ({}, {}, {"K": 8}),
 }
 """Rows of the one-at-a-time sweep: what differs in the engine, in what policies are told, and in TOPAS."""
 
@@ -93,16 +89,9 @@ def _plain(names: Sequence[str]) -> list[PolicyOptions]:
     return [(name, {}) for name in names]
 
 
-def main_settings(
-    tasks: int, *, believed: Options | None = None, **overrides: bool | float | str | None
-) -> list[Setting]:
+def main_settings(tasks: int, **overrides: bool | float | str | None) -> list[Setting]:
     """Returns the operating points of figures 3 and 4."""
-    told = believed or {}
-    return [
-        Setting(w, rate, num_tasks=tasks, overrides=overrides, believed=told)
-        for w, rates in RATES.items()
-        for rate in rates
-    ]
+    return [Setting(w, rate, num_tasks=tasks, overrides=overrides) for w, rates in RATES.items() for rate in rates]
 
 
 def share_settings(tasks: int, **overrides: bool | float | str | None) -> list[Setting]:
@@ -135,70 +124,75 @@ def engine_settings(tasks: int) -> list[tuple[str, Setting, Options]]:
     ]
 
 
+def _with_topas(
+    settings: Sequence[Setting], others: Sequence[str], seeds: Sequence[int], *, prefill: bool = True
+) -> list[Case]:
+    """Returns the runs of some baselines, and of TOPAS as equation 9 charges it and as the engine does."""
+    cases = _cases(settings, _plain(others), seeds)
+    cases += _cases([charged(setting) for setting in settings], _plain(["topas"]), seeds)
+    return cases + (_cases(settings, _plain(["topas"]), seeds) if prefill else [])
+
+
 def _main(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    return _cases(main_settings(tasks), _plain([*BASELINES, *MORE, "topas"]), seeds)
+    return _with_topas(main_settings(tasks), [*BASELINES, *MORE], seeds)
 
 
-def _charge(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    return _cases(main_settings(tasks, believed=CHARGE), _plain(["topas"]), seeds)
+def _no_tier(tasks: int, seeds: Sequence[int]) -> list[Case]:
+    return _with_topas(main_settings(tasks, host_tier="none"), BASELINES, seeds, prefill=False)
 
 
 def _keep(tasks: int, seeds: Sequence[int]) -> list[Case]:
     return _cases(main_settings(tasks), _plain(["topas-keep"]), seeds)
 
 
-def _no_tier(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    return _cases(main_settings(tasks, host_tier="none"), _plain([*BASELINES, "topas"]), seeds)
-
-
 def _ablation(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    names = ("topas-base", "topas-reuse", "topas-aging", "topas")
-    return _cases([Setting("metagpt-tl", ABLATION_RATE, num_tasks=tasks)], _plain(names), seeds)
+    at = Setting("metagpt-tl", ABLATION_RATE, num_tasks=tasks)
+    return _cases([charged(at), at], _plain(["topas-base", "topas-reuse", "topas-aging", "topas"]), seeds)
 
 
 def _overhead(tasks: int, seeds: Sequence[int]) -> list[Case]:
     setting = Setting("metagpt-sop", OVERHEAD_RATE, num_tasks=tasks, decision_time="measured")
-    return _cases([setting], _plain(["topas"]), seeds[:1])
+    return _cases([charged(setting)], _plain(["topas"]), seeds[:1])
 
 
 def _share(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    settings = share_settings(tasks) + share_settings(tasks, host_tier="none")
-    return _cases(settings, _plain([*BASELINES, "topas"]), seeds)
+    cases = _with_topas(share_settings(tasks), BASELINES, seeds)
+    return cases + _with_topas(share_settings(tasks, host_tier="none"), BASELINES, seeds, prefill=False)
 
 
 def _output(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    return _cases(output_settings(tasks), _plain([*BASELINES, "topas"]), seeds)
+    return _with_topas(output_settings(tasks), BASELINES, seeds, prefill=False)
 
 
 def _weights(tasks: int, seeds: Sequence[int]) -> list[Case]:
     pairs: list[PolicyOptions] = [("topas", {"beta": b, "rho": r}) for b, r in itertools.product(*WEIGHTS)]
-    return _cases(weight_settings(tasks), [*_plain(BASELINES), *pairs], seeds)
+    settings = weight_settings(tasks)
+    return _cases(settings, _plain(BASELINES), seeds) + _cases([charged(s) for s in settings], pairs, seeds)
 
 
 def _engine(tasks: int, seeds: Sequence[int]) -> list[Case]:
-    found: dict[bytes, Case] = {}
-    for (_, setting, options), seed in itertools.product(engine_settings(tasks), seeds):
-        for case in _cases([setting], [*_plain(BASELINES), ("topas", options)], [seed]):
-            found.setdefault(msgspec.json.encode(case), case)
-    return sorted(found.values(), key=lambda case: (case.seed, msgspec.json.encode(case.setting)))
+    cases: list[Case] = []
+    for _, setting, options in engine_settings(tasks):
+        cases += _cases([bare(setting)], _plain(BASELINES), seeds)
+        cases += _cases([setting], [("topas", options)], seeds)
+    return cases
 
 
 def _literature(tasks: int, seeds: Sequence[int]) -> list[Case]:
     settings = [Setting(w, rates[LITERATURE_STEP], num_tasks=tasks) for w, rates in RATES.items()]
-    return _cases(settings, _plain([*BASELINES, *MORE, *LITERATURE, "topas-keep", "topas"]), seeds)
+    return _with_topas(settings, [*BASELINES, *MORE, *LITERATURE, "topas-keep"], seeds)
 
 
 SECTIONS: dict[str, Callable[[int, Sequence[int]], list[Case]]] = {
     "main": _main,
     "ablation": _ablation,
     "overhead": _overhead,
-    "charge": _charge,
-    "keep": _keep,
     "no-tier": _no_tier,
     "engine": _engine,
     "share": _share,
     "weights": _weights,
     "output": _output,
+    "keep": _keep,
     "literature": _literature,
 }
 """The parts of the reproduction, in the order in which they run."""
@@ -214,6 +208,6 @@ def section_cases(names: Sequence[str], tasks: int, seeds: Sequence[int]) -> lis
     """
     found: dict[bytes, Case] = {}
     for name in names:
-        for case in SECTIONS[name](tasks, seeds):
+        for case in sorted(SECTIONS[name](tasks, seeds), key=lambda case: case.seed):
             found.setdefault(msgspec.json.encode(case, order="sorted"), case)
     return list(found.values())

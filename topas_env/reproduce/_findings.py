@@ -5,12 +5,12 @@ from typing import Any
 
 from topas_env.compare import Interval, Record
 from topas_env.reproduce import _paper as paper
-from topas_env.reproduce._cases import CHARGE, MORE, main_settings
+from topas_env.reproduce._cases import MORE, main_settings
 from topas_env.reproduce._document import Block, Document, Figure, Heading, Table, Text
 from topas_env.reproduce._figures import bars, curves, gantt_picture
 from topas_env.reproduce._micro import GANTT, TABLE_1_REQUESTS, gantt, table_1
 from topas_env.reproduce._samples import METRICS, Samples
-from topas_env.reproduce._settings import Setting
+from topas_env.reproduce._settings import Setting, charged
 from topas_env.reproduce._sweeps import sweeps
 from topas_env.reproduce._words import ends, number, percent, verdict
 
@@ -18,6 +18,12 @@ __all__ = ["document"]
 
 _SYNTHETIC = ("chain-3", "dag-4", "dag-10-wide")
 _METAGPT = ("metagpt-sop", "metagpt-tl")
+_PREFILL = "topas, told prefill"
+Lines = dict[str, tuple[str, dict[str, list[Setting]]]]  # by label: policy, and its points by workload
+_CAPACITY = (
+    "first_task_s", "request_throughput", "mean_batch", "cache_hit_rate_pct", "preemptions", "retractions",
+    "prefix_moves",
+)  # fmt: skip
 Fact = dict[str, Any]
 
 
@@ -68,9 +74,14 @@ def _beside(facts: Sequence[Fact]) -> Table:
     for fact in facts:
         if "paper" in fact:
             against = f" against `{fact['against']}`" if fact.get("against") else ""
-            rows.append((f"{fact['result']}{against}", str(fact["paper"]), fact["here"], fact.get("verdict", "")))
-    note = "Per cent: by how much TOPAS is below what it is compared with; a negative number is above."
-    return Table(("result", "paper", "here", "so"), rows, note)
+            name = f"{fact['result']}{against}"
+            rows.append((name, str(fact["paper"]), fact["here"], fact.get("verdict", ""), fact.get("prefill", "")))
+    note = (
+        "Per cent: by how much TOPAS is below what it is compared with; a negative number is above. `Here`: preempted "
+        "work is charged at decode speed, as in the paper's equation 9, while the engine prefills it, as SGLang does. "
+        "Told prefill: the score is charged what the engine really takes."
+    )
+    return Table(("result", "paper", "here", "so", "told prefill"), rows, note)
 
 
 def _fact(result: str, value: Interval, shown: str, **more: Any) -> Fact:
@@ -141,15 +152,33 @@ def _figure_1(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     ]
 
 
+def _lines(samples: Samples, tasks: int) -> Lines:
+    """Returns all that ran at all points of the main part."""
+    plain = {w: [s for s in main_settings(tasks) if s.workload == w] for w in paper.RATES}
+    told = {w: [charged(s) for s in settings] for w, settings in plain.items()}
+    lines = {policy: (policy, plain) for policy in (*paper.BASELINES, *MORE)}
+    lines |= {"topas": ("topas", told), _PREFILL: ("topas", plain), "topas-keep": ("topas-keep", plain)}
+    return {
+        shown: (policy, points)
+        for shown, (policy, points) in lines.items()
+        if all(samples.complete(settings, (policy,)) for settings in points.values())
+    }
+
+
 def _main(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
-    shown = [p for p in (*paper.BASELINES, *MORE, "topas") if samples.complete(main_settings(tasks), (p,))]
-    if "topas" not in shown or not set(paper.BASELINES) <= set(shown):
+    lines = _lines(samples, tasks)
+    if not {"topas", _PREFILL, *paper.BASELINES} <= set(lines):
         return []
-    points = {w: [s for s in main_settings(tasks) if s.workload == w] for w in paper.RATES}
     blocks: list[Block] = []
     for figure, workloads in (("figure-3", _SYNTHETIC), ("figure-4", _METAGPT)):
         panels = [
-            (f"{w}: {m} JCT", {p: [(s.arrival_rate, samples.value([s], p, m)) for s in points[w]] for p in shown})
+            (
+                f"{w}: {m} JCT",
+                {
+                    shown: [(s.arrival_rate, samples.value([s], policy, m)) for s in points[w]]
+                    for shown, (policy, points) in lines.items()
+                },
+            )
             for m in METRICS
             for w in workloads
         ]
@@ -158,104 +187,85 @@ def _main(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             Heading(f"{figure.replace('-', ' ').capitalize()}: JCT against load"),
             Figure(figure, curves(panels, len(workloads), caption), caption),
         ]
-    rows = []
-    for w, settings in points.items():
-        for k, metric in enumerate(METRICS):
-            best = samples.best(settings, paper.BASELINES, metric)
-            against = "spf" if w == "metagpt-sop" and metric == "p99" else best
-            found = samples.reduction(settings, "topas", against, metric)
-            facts.append(
-                _fact(
-                    f"{w}: {metric} JCT", found, percent(found), paper=f"{paper.HEADLINES[w][k]}%", against=against,
-                    best=best, verdict=verdict(found, "lower", "higher"),
-                )
-            )  # fmt: skip
-            charged = [s for s in main_settings(tasks, believed=CHARGE) if s.workload == w]
-            told = kept = "not run"
-            if samples.complete(charged, ("topas",)):
-                lower = samples.reduction(charged, "topas", best, metric, other_settings=settings)
-                facts.append(_fact(f"charge: {w}: {metric} JCT", lower, percent(lower), against=best))
-                told = percent(lower)
-            if samples.complete(settings, ("topas-keep",)):
-                never = samples.reduction(settings, "topas-keep", best, metric)
-                facts.append(_fact(f"keep: {w}: {metric} JCT", never, percent(never), against=best))
-                kept = percent(never)
-            widest = samples.best(settings, [p for p in shown if p != "topas"], metric)
-            all_found = samples.reduction(settings, "topas", widest, metric)
-            rows.append(
-                (
-                    f"{w}: {metric}",
-                    number(samples.value(settings, "topas", metric).value),
-                    f"{number(samples.value(settings, best, metric).value)} ({best})",
-                    percent(samples.reduction(settings, "topas", best, metric)),
-                    told,
-                    kept,
-                    f"{percent(all_found)} ({widest})",
-                )
-            )
-    blocks += [
-        Heading("Headline reductions"),
-        Text(
-            "As in the paper: each metric is averaged over the operating points, and compared with the baseline that "
-            "has the lowest average of that metric. Charged as decode: TOPAS is told, as in equation 9, that "
-            "lost tokens come back at decode speed, while the engine prefills them, as SGLang does. Never preempting: "
-            "`topas-keep`, the same search among the states that preempt nothing. Against all: also "
-            "`srpt` and `gated-lpm`."
-        ),
-        Table(
-            (
-                "average over 4 rates",
-                "TOPAS, s",
-                "best of the five, s",
-                "reduction",
-                "charged as decode",
-                "never preempting",
-                "against all",
-            ),
-            rows,
-        ),
-        *_capacity(samples, points, facts),
-    ]
+    rows = [_headline(samples, lines, w, metric, facts) for w in paper.RATES for metric in METRICS]
+    text = (
+        "As in the paper: each metric is averaged over the operating points, and compared with the baseline that has "
+        "the lowest average of that metric. Told prefill: the score is charged what the engine really takes for "
+        "preempted work. Never preempting: `topas-keep`, the same search among the states that preempt nothing. "
+        "Against all: also `srpt` and `gated-lpm`."
+    )
+    header = (
+        "average over 4 rates", "TOPAS, s", "best of the five, s", "reduction", "told prefill", "never preempting",
+        "against all",
+    )  # fmt: skip
+    blocks += [Heading("Headline reductions"), Text(text), Table(header, rows), *_capacity(samples, lines, facts)]
     return blocks
 
 
-def _capacity(samples: Samples, points: dict[str, list[Setting]], facts: list[Fact]) -> list[Block]:
+def _headline(samples: Samples, lines: Lines, w: str, metric: str, facts: list[Fact]) -> tuple[str, ...]:
+    """Returns a row of the table of headlines, and adds it to the facts beside the paper's number."""
+    plain = lines["fcfs"][1][w]
+    best = samples.best(plain, paper.BASELINES, metric)
+    against = "spf" if w == "metagpt-sop" and metric == "p99" else best  # as in the paper
+    everyone = samples.best(plain, [p for p in lines if p in (*paper.BASELINES, *MORE)], metric)
+
+    def below(shown: str, other: str) -> Interval:
+        policy, points = lines[shown]
+        return samples.reduction(points[w], policy, other, metric, other_settings=plain)
+
+    found = below("topas", against)
+    printed = f"{paper.HEADLINES[w][METRICS.index(metric)]}%"
+    facts.append(
+        _fact(
+            f"{w}: {metric} JCT", found, percent(found), paper=printed, against=against, best=best,
+            prefill=percent(below(_PREFILL, against)), verdict=verdict(found, "lower", "higher"),
+        )
+    )  # fmt: skip
+    kept = below("topas-keep", best) if "topas-keep" in lines else None
+    if kept is not None:
+        facts.append(_fact(f"keep: {w}: {metric} JCT", kept, percent(kept), against=best))
+    return (
+        f"{w}: {metric}",
+        number(samples.value(lines["topas"][1][w], "topas", metric).value),
+        f"{number(samples.value(plain, best, metric).value)} ({best})",
+        percent(below("topas", best)),
+        percent(below(_PREFILL, best)),
+        "not run" if kept is None else percent(kept),
+        f"{percent(below('topas', everyone))} ({everyone})",
+    )
+
+
+def _capacity(samples: Samples, lines: Lines, facts: list[Fact]) -> list[Block]:
     """First-task completion, throughput, and what the engine did, at the highest rate."""
     rows = []
-    for w, settings in points.items():
-        top = settings[-1:]
-        best = samples.best(settings, paper.BASELINES, "mean")
-        for policy in ("topas", best):
+    for w in paper.RATES:
+        best = samples.best(lines["fcfs"][1][w][-1:], paper.BASELINES, "mean")
+        for shown in ("topas", _PREFILL, "topas-keep", best):
+            if shown not in lines:
+                continue
+            policy, points = lines[shown]
+            top = points[w][-1:]
             calls = samples.mean_of(top, policy, "requests").value
-            figures = {
-                f: samples.mean_of(top, policy, f).value
-                for f in (
-                    "first_task_s",
-                    "request_throughput",
-                    "mean_batch",
-                    "preemptions",
-                    "retractions",
-                    "prefix_moves",
-                )
-            }
-            facts.append(
-                {"result": "capacity", "workload": w, "policy": policy, "rate": top[0].arrival_rate, **figures}
-            )
+            figures = {f: samples.mean_of(top, policy, f).value for f in _CAPACITY}
+            facts.append({"result": "capacity", "workload": w, "policy": shown, "rate": top[0].arrival_rate, **figures})
             rows.append(
                 (
-                    f"{w}: {policy}",
+                    f"{w}: {shown}",
                     number(figures["first_task_s"]),
                     f"{figures['request_throughput']:.3f}",
                     f"{figures['mean_batch']:.1f}",
+                    f"{figures['cache_hit_rate_pct']:.1f}",
                     *(f"{figures[f] / calls:.2f}" for f in ("preemptions", "retractions", "prefix_moves")),
                 )
             )
-    at = points["metagpt-sop"][-1]
-    found = samples.ratio_of(at, "topas", "spf", "request_throughput")
+    at = lines["fcfs"][1]["metagpt-sop"][-1]
+    plain = samples.ratio_of(at, "topas", "spf", "request_throughput")
+    found = samples.ratio_of(charged(at), "topas", "spf", "request_throughput", other_setting=at)
     facts.append(
         _fact(
             "metagpt-sop: request throughput (higher is better)", found, f"{found.value:+.1f}% {ends(found)}",
-            paper=f"+{paper.SOP_THROUGHPUT_PCT}%", against="spf", verdict=verdict(found, "higher", "lower"),
+            paper=f"+{paper.SOP_THROUGHPUT_PCT}%", against="spf", prefill=f"{plain.value:+.1f}% {ends(plain)}",
+            verdict=verdict(found, "higher", "lower"),
         )
     )  # fmt: skip
     header = (
@@ -263,31 +273,41 @@ def _capacity(samples: Samples, points: dict[str, list[Setting]], facts: list[Fa
         "first task, s",
         "requests/s",
         "mean batch",
+        "from cache, %",
         "preempted",
         "retracted",
         "prefix moves",
     )
-    note = "The last three are per request. First task: from the first arrival to the first task that is done."
+    note = (
+        "First task: from the first arrival to the first task that is done. From cache: prompt tokens that were not "
+        "prefilled, what preemption makes the engine prefill again counted against. The last three are per request."
+    )
     return [Heading("First task, throughput, and what the engine did"), Table(header, rows, note)]
 
 
 def _ablation(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
-    at = [Setting("metagpt-tl", paper.ABLATION_RATE, num_tasks=tasks)]
+    plain = [Setting("metagpt-tl", paper.ABLATION_RATE, num_tasks=tasks)]
+    at = [charged(plain[0])]
     names = ("topas-base", "topas-reuse", "topas-aging", "topas")
-    if not samples.complete(at, names):
+    if not samples.complete([*at, *plain], names):
         return []
-    told = {"topas-base": ("60.5%", "53.6%")}
+    printed = {"topas-base": ("60.5%", "53.6%")}
     for other in names[:-1]:
         for k, metric in enumerate(METRICS):
             found = samples.reduction(at, "topas", other, metric)
-            printed = told.get(other, ("44.9 to 51.0%", "44.2 to 48.5%"))[k]
             facts.append(
                 _fact(
-                    f"figure 5: {metric} JCT", found, percent(found), paper=printed, against=other,
+                    f"figure 5: {metric} JCT", found, percent(found), against=other,
+                    paper=printed.get(other, ("44.9 to 51.0%", "44.2 to 48.5%"))[k],
+                    prefill=percent(samples.reduction(plain, "topas", other, metric)),
                     verdict=verdict(found, "lower", "higher"),
                 )
             )  # fmt: skip
-    groups = [(f"{m} JCT", {p: samples.value(at, p, m) for p in names}) for m in METRICS]
+    groups = [
+        (f"{m} JCT{told}", {p: samples.value(points, p, m) for p in names})
+        for points, told in ((at, ""), (plain, ", told prefill"))
+        for m in METRICS
+    ]
     caption = f"metagpt-tl at {paper.ABLATION_RATE} task/s: TOPAS without reuse and aging, with one of them, with both."
     return [Heading("Figure 5: ablation"), Figure("figure-5", bars(groups, "JCT of TOPAS and its ablations"), caption)]
 

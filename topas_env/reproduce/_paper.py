@@ -89,9 +89,14 @@ CHOICES = (
         "not said for the baselines; a tier for TOPAS alone would mix two causes, so it is shown apart",
     ),
     Choice(
-        "preemption",
+        "preemption in the engine",
         "prompt and output are prefilled again",
-        "so does SGLang 0.5.3 (schedule_batch.py); the paper's score charges decode speed, which is shown beside",
+        "so does SGLang 0.5.3 (schedule_batch.py), though the paper says that it decodes them again; that is swept",
+    ),
+    Choice(
+        "preemption in the score",
+        "lost tokens are charged at decode speed, 49 ms each",
+        "equation 9; the profile by itself would tell the policy prefill, 0.26 ms each, which is shown beside",
     ),
     Choice(
         "released prefixes",

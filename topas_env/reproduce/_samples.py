@@ -90,10 +90,12 @@ class Samples:
         theirs = self._average(other_settings or settings, other, metric, None)
         return _interval(100.0 * (1.0 - mine / theirs))
 
-    def ratio_of(self, setting: Setting, policy: str, other: str, field: str) -> Interval:
+    def ratio_of(
+        self, setting: Setting, policy: str, other: str, field: str, *, other_setting: Setting | None = None
+    ) -> Interval:
         """Returns by how many per cent the mean of a figure of the runs exceeds another policy's."""
         mine = self.column(setting, policy, field)[self._draws].mean(axis=1)
-        theirs = self.column(setting, other, field)[self._draws].mean(axis=1)
+        theirs = self.column(other_setting or setting, other, field)[self._draws].mean(axis=1)
         return _interval(100.0 * (mine / theirs - 1.0))
 
     def mean_of(self, settings: Sequence[Setting], policy: str, field: str) -> Interval:

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from topas_env._profile import EngineProfile
     from topas_env._workload import GeneratedSpec, Workload
 
-__all__ = ["Options", "Setting", "balanced_rate", "believed_of", "engine_of", "workload_of"]
+__all__ = ["Options", "Setting", "balanced_rate", "bare", "believed_of", "charged", "engine_of", "workload_of"]
 
 Options = dict[str, bool | int | float | str | None]
+CHARGE: Options = {"rebuild": "decode"}
 PROFILE = "qwen2.5-32b-a100-80g"
 
 
@@ -52,6 +53,16 @@ def believed_of(setting: Setting) -> "EngineProfile | None":
     from topas_env._profile import load_profile
 
     return load_profile(engine_of(setting), **setting.believed) if setting.believed else None
+
+
+def charged(setting: Setting) -> Setting:
+    """Returns the point at which the score charges lost tokens at decode speed, as equation 9 of the paper does."""
+    return msgspec.structs.replace(setting, believed=CHARGE)
+
+
+def bare(setting: Setting) -> Setting:
+    """Returns the point at which policies are told what the engine does; baselines run the same at both."""
+    return msgspec.structs.replace(setting, believed={})
 
 
 def workload_of(setting: Setting, seed: int) -> "Workload":

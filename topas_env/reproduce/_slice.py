@@ -6,7 +6,7 @@ from topas_env.reproduce._cases import LITERATURE, Case
 from topas_env.reproduce._micro import GANTT, gantt, table_1
 from topas_env.reproduce._paper import BASELINES, RATES
 from topas_env.reproduce._run import execute
-from topas_env.reproduce._settings import Options, Setting
+from topas_env.reproduce._settings import Options, Setting, charged
 
 __all__ = ["slice_values"]
 
@@ -43,6 +43,7 @@ def slice_values() -> dict[str, Any]:
         for policy in ("lpm", "topas"):
             setting = Setting("dag-4", RATES["dag-4"][-1], num_tasks=_TASKS, overrides=overrides)
             values[f"dag-4 {name} {policy}"] = _run(setting, policy)
+    values["dag-4 charged topas"] = _run(charged(Setting("dag-4", RATES["dag-4"][-1], num_tasks=_TASKS)), "topas")
     other = Setting("dag-4", RATES["dag-4"][-1], num_tasks=_TASKS, prefix_share=0.2, output_scale=1.5)
     values["dag-4 other lengths topas"] = _run(other, "topas")
     for policy in (*LITERATURE, "topas-keep"):

@@ -27,11 +27,12 @@ from topas_env.reproduce._document import Block, Figure, Heading, Table, Text
 from topas_env.reproduce._figures import heat_map
 from topas_env.reproduce._paper import BASELINES, RATES
 from topas_env.reproduce._samples import METRICS, Samples
-from topas_env.reproduce._settings import Options, Setting
+from topas_env.reproduce._settings import Options, Setting, bare, charged
 from topas_env.reproduce._words import number, percent, verdict
 
 __all__ = ["sweeps"]
 
+_SHARE_MAPS = (("all", "decode"), ("topas-only", "decode"), ("none", "decode"), ("all", "prefill"))
 Fact = dict[str, Any]
 Grid = list[list[Interval | None]]
 _HOW = (
@@ -57,19 +58,20 @@ def _tier(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
 
     With `topas-only` TOPAS runs as with a tier for all and the baselines as without one, so no runs of it are needed.
     """
-    policies = (*BASELINES, "topas")
     with_tier, without = main_settings(tasks), main_settings(tasks, host_tier="none")
-    if not samples.complete(with_tier, policies) or not samples.complete(without, policies):
+    points = [*with_tier, *without]
+    if not samples.complete(points, BASELINES) or not samples.complete([charged(s) for s in points], ("topas",)):
         return []
     rows = []
     for w, metric in itertools.product(RATES, METRICS):
         tier, none = ([s for s in group if s.workload == w] for group in (with_tier, without))
+        ours, ours_none = ([charged(s) for s in group] for group in (tier, none))
         best_tier, best_none = samples.best(tier, BASELINES, metric), samples.best(none, BASELINES, metric)
         found = {
-            "alone": samples.reduction(tier, "topas", best_none, metric, other_settings=none),
+            "alone": samples.reduction(ours, "topas", best_none, metric, other_settings=none),
             "tier": samples.reduction(tier, best_tier, best_none, metric, other_settings=none),
-            "with": samples.reduction(tier, "topas", best_tier, metric),
-            "without": samples.reduction(none, "topas", best_none, metric),
+            "with": samples.reduction(ours, "topas", best_tier, metric, other_settings=tier),
+            "without": samples.reduction(ours_none, "topas", best_none, metric, other_settings=none),
         }
         for name, value in found.items():
             facts.append({"result": f"tier: {name}", "workload": w, "metric": metric, **value._asdict()})
@@ -139,7 +141,7 @@ def _caps(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             facts.append({"result": f"cap: K = {cap}", "workload": w, "preempted": lost, **found._asdict()})
             cells.append(f"{lost:.2f}; {percent(found)}")
         rows.append((w, *cells))
-    note = "Preemptions a request; for K > 0 then by how much the mean JCT is below that of TOPAS without a cap."
+    note = "Preemptions a request, told prefill. For K > 0 then by how much the mean JCT is below that without a cap."
     return [Table(("TOPAS", "K = 0", "K = 1", "K = 2", "K = 4", "K = 8"), rows, note)]
 
 
@@ -147,35 +149,40 @@ def _share(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     blocks: list[Block] = []
     for metric in METRICS:
         grids, titles = [], []
-        for tier, w in itertools.product(("all", "topas-only", "none"), SWEPT):
+        for (tier, told), w in itertools.product(_SHARE_MAPS, SWEPT):
             titles.append(f"{w}, tier: {tier}")
-            grids.append(_share_grid(samples, tasks, w, tier, metric, facts))
+            grids.append(_share_grid(samples, tasks, w, tier, told, metric, facts))
         if any(cell is not None for grid in grids for row in grid for cell in row):
-            for k, tier in enumerate(("all", "topas-only", "none")):
+            for k, (tier, told) in enumerate(_SHARE_MAPS):
                 pair = grids[2 * k : 2 * k + 2]
                 picture = heat_map(
                     titles[2 * k : 2 * k + 2], pair, [f"{s:g}" for s in SHARES],
                     [f"{load:g}" for load in LOADS], ("mean prefix / KV budget", "utilisation"),
-                    f"Gain of TOPAS in {metric} JCT by prefix share and load, host tier {tier}",
+                    f"Gain of TOPAS in {metric} JCT by prefix share and load, host tier {tier}, told {told}",
                 )  # fmt: skip
-                caption = f"{metric} JCT by prefix share and load, host tier: {tier}. {_HOW} {_tally(pair)}"
-                blocks.append(Figure(f"share-{tier}-{metric}", picture, caption))
+                caption = (
+                    f"{metric} JCT by prefix share and load, host tier: {tier}, told {told}. {_HOW} {_tally(pair)}"
+                )
+                blocks.append(Figure(f"share-{tier}-{told}-{metric}", picture, caption))
     return [Heading("Prefix share and load"), *blocks] if blocks else []
 
 
-def _share_grid(samples: Samples, tasks: int, workload: str, tier: str, metric: str, facts: list[Fact]) -> Grid:
+def _share_grid(
+    samples: Samples, tasks: int, workload: str, tier: str, told: str, metric: str, facts: list[Fact]
+) -> Grid:
     grid: Grid = []
     settings = [s for s in share_settings(tasks) if s.workload == workload]
     for share in SHARES:
         line: list[Interval | None] = []
         for setting, load in zip([s for s in settings if s.prefix_share == share], LOADS, strict=True):
-            bare = msgspec.structs.replace(setting, overrides={"host_tier": "none"})
-            mine, theirs = (bare if tier == "none" else setting), (setting if tier == "all" else bare)
+            alone = msgspec.structs.replace(setting, overrides={"host_tier": "none"})
+            mine, theirs = (alone if tier == "none" else setting), (setting if tier == "all" else alone)
+            mine = charged(mine) if told == "decode" else mine
             found = _against_best(samples, mine, metric, {}, theirs)
             line.append(found)
             if found is not None:
                 fact = {
-                    "result": f"share: {tier}",
+                    "result": f"share: {tier}, told {told}",
                     "workload": workload,
                     "metric": metric,
                     "share": share,
@@ -197,7 +204,7 @@ def _weights(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             for rho in rhos:
                 line: list[Interval | None] = []
                 for beta in betas:
-                    found = _against_best(samples, setting, metric, {"beta": beta, "rho": rho})
+                    found = _against_best(samples, charged(setting), metric, {"beta": beta, "rho": rho})
                     line.append(found)
                     if found is not None:
                         fact = {"result": "weights", "workload": setting.workload, "metric": metric, "beta": beta}
@@ -230,7 +237,7 @@ def _output(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
             for scale in OUTPUTS:
                 line: list[Interval | None] = []
                 for load in LOADS:
-                    found = _against_best(samples, next(settings), metric, {})
+                    found = _against_best(samples, charged(next(settings)), metric, {})
                     line.append(found)
                     if found is not None:
                         fact = {"result": "output", "workload": w, "metric": metric, "scale": scale, "load": load}
@@ -251,27 +258,32 @@ def _output(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
 
 def _literature(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     settings = [Setting(w, rates[LITERATURE_STEP], num_tasks=tasks) for w, rates in RATES.items()]
-    names = [p for p in (*BASELINES, *MORE, *LITERATURE, "topas-keep", "topas") if samples.complete(settings, (p,))]
-    if not set(LITERATURE) & set(names) or "topas" not in names:
+    others = [p for p in (*BASELINES, *MORE, *LITERATURE) if samples.complete(settings, (p,))]
+    told = [charged(s) for s in settings]
+    if not set(LITERATURE) & set(others) or not samples.complete(told, ("topas",)):
         return []
+    rows_of = [(name, name, settings) for name in others]
+    rows_of += [("topas", "topas", told), ("topas, told prefill", "topas", settings)]
+    rows_of += [("topas-keep", "topas-keep", settings)]
     blocks: list[Block] = [Heading("Policies of the literature")]
     for metric in METRICS:
-        lowest = {s.workload: samples.best([s], names, metric) for s in settings}
-        rows = []
-        for name in names:
-            cells = []
-            for s in settings:
-                value = number(samples.value([s], name, metric).value)
-                cells.append(f"{value} *" if name == lowest[s.workload] else value)
-            rows.append((name, *cells))
+        table: dict[str, list[float]] = {}
+        for shown, policy, at in rows_of:
+            if samples.complete(at, (policy,)):
+                table[shown] = [samples.value([s], policy, metric).value for s in at]
+        lowest = [min(column) for column in zip(*table.values(), strict=True)]
+        rows = [
+            (name, *(f"{number(v)} *" if v == low else number(v) for v, low in zip(values, lowest, strict=True)))
+            for name, values in table.items()
+        ]
         note = f"{metric} JCT, s, at 0.8 times the shipped rates; * the lowest."
         blocks.append(Table((f"{metric} JCT, s", *RATES), rows, note))
     sentences: list[str] = []
-    for s in settings:
-        best = samples.best([s], [n for n in names if not n.startswith("topas")], "mean")
-        found = samples.reduction([s], "topas", best, "mean")
-        facts.append({"result": "literature", "workload": s.workload, "against": best, **found._asdict()})
-        sentences.append(f"{s.workload}: {percent(found)} below `{best}`, {verdict(found, 'lower', 'higher')}")
+    for setting, ours in zip(settings, told, strict=True):
+        best = samples.best([setting], others, "mean")
+        found = samples.reduction([ours], "topas", best, "mean", other_settings=[setting])
+        facts.append({"result": "literature", "workload": setting.workload, "against": best, **found._asdict()})
+        sentences.append(f"{setting.workload}: {percent(found)} below `{best}`, {verdict(found, 'lower', 'higher')}")
     blocks.append(Text("TOPAS against the best of all others, mean JCT. " + "; ".join(sentences) + "."))
     return blocks
 
@@ -280,7 +292,7 @@ def _against_best(
     samples: Samples, setting: Setting, metric: str, options: Options, theirs: Setting | None = None
 ) -> Interval | None:
     """Returns the reduction against the best of the five baselines at a point; None without all runs."""
-    other = theirs or setting
+    other = theirs or bare(setting)
     if not samples.has(setting, "topas", options) or not all(samples.has(other, p) for p in BASELINES):
         return None
     best = samples.best([other], BASELINES, metric)
