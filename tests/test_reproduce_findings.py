@@ -84,6 +84,10 @@ def test_no_claim_where_the_interval_has_zero_in_it() -> None:
     assert verdict(Interval(5.0, -0.1, 9.0), "lower", "higher") == "no clear difference"
     assert verdict(Interval(5.0, 0.1, 9.0), "lower", "higher") == "clearly lower"
     assert verdict(Interval(-5.0, -9.0, -0.1), "lower", "higher") == "clearly higher"
+    one = Samples([record(A, p, 0, [v, v]) for p, v in (("lpm", 10.0), ("topas", 5.0))], (0,))
+    found = one.reduction([A], "topas", "lpm", "p99")
+    assert found.value == pytest.approx(50.0)
+    assert verdict(found, "lower", "higher") == "one seed, no interval"
 
 
 def test_figure_2_by_hand() -> None:
@@ -162,7 +166,7 @@ def test_the_command_writes_its_pages(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(*options, "--json") == 0
     facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert any(fact["result"] == "figure 5: p99 JCT" and math.isfinite(fact["value"]) for fact in facts)
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 16  # four variants, two readings of the charge, two seeds
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 16  # 4 variants, 2 charges, 2 seeds
 
 
 def test_the_command_refuses_an_unknown_section(capsys: pytest.CaptureFixture[str]) -> None:

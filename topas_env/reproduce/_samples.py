@@ -1,5 +1,6 @@
 """What the runs of a point gave, and differences between policies with bootstrap intervals over seeds."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -36,7 +37,8 @@ class Samples:
             self._runs.setdefault((point, label(record["policy"], record["options"])), {})[record["seed"]] = record
         rng = np.random.default_rng(BOOTSTRAP_SEED)
         n = len(self.seeds)
-        self._draws: NDArray[np.int64] = np.vstack([np.arange(n), rng.integers(0, n, (RESAMPLES, n))])
+        draws = rng.integers(0, n, (RESAMPLES if n > 1 else 0, n))
+        self._draws: NDArray[np.int64] = np.vstack([np.arange(n), draws])
         self._boot: dict[tuple[bytes, str, str], NDArray[np.float64]] = {}
 
     def has(self, setting: Setting, policy: str, options: Options | None = None) -> bool:
@@ -157,5 +159,7 @@ def resampled_percentile(jct: NDArray[np.float64], draws: NDArray[np.int64], q: 
 
 
 def _interval(values: NDArray[np.float64]) -> Interval:
+    if len(values) == 1:  # one seed: nothing to resample
+        return Interval(float(values[0]), math.nan, math.nan)
     low, high = np.percentile(values[1:], (2.5, 97.5))
     return Interval(float(values[0]), float(low), float(high))

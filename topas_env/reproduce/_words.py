@@ -1,5 +1,7 @@
 """How numbers and verdicts are written."""
 
+import math
+
 from topas_env.compare import Interval
 
 __all__ = ["ends", "number", "percent", "verdict"]
@@ -13,15 +15,19 @@ def number(value: float) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """Returns the interval in brackets."""
+    """Returns the interval in brackets; nothing where there is none."""
+    if math.isnan(interval.low):
+        return ""
     return f"({interval.low:.1f} to {interval.high:.1f})"
 
 
 def percent(interval: Interval) -> str:
     """Returns a reduction in per cent with its interval."""
-    return f"{interval.value:.1f}% {ends(interval)}"
+    return f"{interval.value:.1f}% {ends(interval)}".strip()
 
 
 def verdict(interval: Interval, above: str, below: str) -> str:
     """Returns what an interval says: the word for above zero, the one for below, or that it says nothing."""
+    if math.isnan(interval.low):
+        return "one seed, no interval"
     return {1: f"clearly {above}", -1: f"clearly {below}", 0: "no clear difference"}[interval.sign]
