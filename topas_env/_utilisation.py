@@ -10,7 +10,7 @@ from topas_env._errors import InputError
 from topas_env._profile import EngineProfile
 from topas_env._workload import Workload
 
-__all__ = ["check_fits", "offered_rate", "task_engine_s", "utilisation"]
+__all__ = ["check_fits", "most_tokens", "offered_rate", "task_engine_s", "utilisation"]
 
 
 def utilisation(workload: Workload, profile: EngineProfile) -> float:
@@ -72,7 +72,7 @@ def check_fits(workload: Workload, profile: EngineProfile) -> None:
         InputError: The largest call does not fit; the line has what it needs and what there is.
     """
     calls = workload.trace.calls
-    need = call_prefixes(workload) + _most_tokens(calls, profile)
+    need = most_tokens(workload, profile)
     worst = int(need.argmax())
     if need[worst] <= profile.kv_budget_tokens:
         return
@@ -117,14 +117,19 @@ def _own_tokens(calls: NDArray[Any], profile: EngineProfile, generated: NDArray[
     return own
 
 
-def _most_tokens(calls: NDArray[Any], profile: EngineProfile) -> NDArray[np.int64]:
-    """Returns the most that each call may be asked to reserve: at its first token, at its last, or where the cap ends.
+def most_tokens(workload: Workload, profile: EngineProfile) -> NDArray[np.int64]:
+    """Returns the most that each call and its prefix may take: at its first token, its last, or where the cap ends.
 
-    d_r of SNAPSHOT.md grows with every token while the cap counts fewer than are to come, or the ratio is below 1.
+    d_r of SNAPSHOT.md grows with every token while the cap counts fewer than are to come, or the ratio is below 1. A
+    KV budget of the largest of these is the smallest that every call fits.
+
+    Returns:
+        int64 (num_requests,), tokens.
     """
+    calls = workload.trace.calls
     last = calls["output"] - 1
     cap = profile.reserve_cap_tokens
     bend = last if cap is None else np.clip(calls["max_new"] - cap, 0, last)
     points = [_own_tokens(calls, profile, generated) for generated in (np.zeros_like(last), bend, last)]
-    most: NDArray[np.int64] = np.maximum.reduce(points)
+    most: NDArray[np.int64] = call_prefixes(workload) + np.maximum.reduce(points)
     return most

@@ -11,7 +11,7 @@ from topas_env._core.world import World
 from topas_env._errors import InputError
 from topas_env._new_world import new_world
 from topas_env._services import known_services
-from topas_env._utilisation import call_prefixes, check_fits, task_engine_s
+from topas_env._utilisation import check_fits, most_tokens, task_engine_s
 from topas_env._workload import Workload, WorkloadSpec, workload_spec
 
 __all__ = ["Scenario", "draw_scenario", "least_budget", "rate_for_load", "scenario_world"]
@@ -60,12 +60,7 @@ def rate_for_load(source: WorkloadSpec, profile: EngineProfile, load: float) -> 
 
 def least_budget(workload: Workload, profile: EngineProfile) -> int:
     """Returns the smallest KV budget that every call fits, tokens."""
-    calls = workload.trace.calls
-    limit = calls["max_new"]
-    if profile.reserve_cap_tokens is not None:
-        limit = np.minimum(limit, profile.reserve_cap_tokens)
-    reserved = np.ceil(profile.reserve_ratio * limit)
-    return int((call_prefixes(workload) + calls["suffix"] + np.maximum(calls["output"], reserved)).max())
+    return int(most_tokens(workload, profile).max())
 
 
 def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:

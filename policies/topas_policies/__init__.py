@@ -42,9 +42,8 @@ __all__ = [
     "register_policy",
 ]
 
-for _policy in (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM, Topas, TopasBase, TopasReuse, TopasAging):
-    register_policy(_policy.name, _policy)
-register_policy(Rollout.name, Rollout)
-register_policy(Tuned.name, Tuned)
-for _policy in (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN, TopasKeep):
+_BASELINES = (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM)
+_TOPAS = (Topas, TopasBase, TopasReuse, TopasAging)
+_LITERATURE = (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN, TopasKeep)
+for _policy in (*_BASELINES, *_TOPAS, Rollout, Tuned, *_LITERATURE):
     register_policy(_policy.name, _policy)
