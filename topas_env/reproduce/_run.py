@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import hashlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -116,12 +117,9 @@ def _all_code(policy: str) -> str:
 
 
 def _batches(runs: list[tuple[str, Case]], jobs: int | None, end: float) -> Iterator[list[tuple[str, Record]]]:
-    """Yields finished runs, in batches that share a setting and a seed."""
-    batches: dict[tuple[bytes, int], list[tuple[str, Case]]] = {}
-    for key, case in runs:
-        place = msgspec.json.encode(case.setting, order="sorted"), case.seed
-        batches.setdefault(place, []).append((key, case))
-    waiting = list(batches.values())
+    """Yields finished runs, in batches of neighbours that share a setting and a seed."""
+    groups = itertools.groupby(runs, lambda run: (msgspec.json.encode(run[1].setting, order="sorted"), run[1].seed))
+    waiting = [list(group) for _, group in groups]
     workers = min(jobs or len(os.sched_getaffinity(0)), len(waiting))
     if workers <= 1:
         for batch in waiting:
