@@ -7,7 +7,7 @@ import pytest
 
 from reference.topas_reference import decide
 from topas_env import Decision, Snapshot, load_workload, simulate
-from topas_policies import Policy, make_policy, policy_names
+from topas_policies import Policy, Topas, make_policy, policy_names
 
 PROFILE = "qwen2.5-32b-a100-80g"
 
@@ -128,3 +128,19 @@ def test_the_plain_reading_of_the_specification_gives_the_same_run(workload: str
     assert reference.decisions > 3 * tasks
     assert compiled.jct_s.tobytes() == plain.jct_s.tobytes()
     assert compiled.preemptions == plain.preemptions == reference.preempted
+
+
+def test_a_policy_is_credited_by_its_own_rho():
+    """Without a compiled path the simulator scores decisions for their credits: by the policy's rho, where it has one."""
+    seen = {}
+
+    class Watch(Topas):
+        def decide(self, snapshot):
+            seen.setdefault(self.rho, []).extend(
+                r.admission_credit_s for r in snapshot.requests if r.status == "running"
+            )
+            return super().decide(snapshot)
+
+    for rho in (0.0, 4.0):
+        simulate(load_workload("chain-3", num_tasks=12, seed=3), Watch(beta=0.0, rho=rho))
+    assert max(seen[4.0]) > 1.5 * max(seen[0.0]) > 0.0

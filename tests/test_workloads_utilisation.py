@@ -114,5 +114,5 @@ def test_a_late_preempted_call_must_fit_again() -> None:
     workload = load_workload(plain)
     # After 40 tokens half of the other 20 are reserved: 20 + 8 + 40 + 10, more than the 20 + 8 + 41 that it ends with.
     check_fits(workload, load_profile("toy", kv_budget_tokens=78, reserve_ratio=0.5))
-    with pytest.raises(InputError, match="needs 78 tokens, .* 77 "):
+    with pytest.raises(InputError, match=r"needs 78 tokens, .* 77 "):
         check_fits(workload, load_profile("toy", kv_budget_tokens=77, reserve_ratio=0.5))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._decision import check_decision
-from topas_env._score import ScoreTerms
+from topas_env._score import ScoreTerms, policy_params
 from topas_env._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def explain(snapshot: Snapshot, policy: Any) -> Explanation:
     Raises:
         InfeasibleDecision: The policy decided against SNAPSHOT.md.
     """
-    from topas_env._core.choice import default_params
     from topas_env._core.decide import decide, score
     from topas_env._pack import pack
 
@@ -103,11 +102,7 @@ def explain(snapshot: Snapshot, policy: Any) -> Explanation:
     check_decision(snapshot, decision)
 
     packed = pack(snapshot)
-    params = default_params() if compiled is None else compiled[1]
-    for name in ("beta", "rho"):
-        own = getattr(policy, name, None)
-        if isinstance(own, (int, float)):
-            params[name] = own
+    params = policy_params(policy) if compiled is None else compiled[1]
     choice = packed.choice(decision)
     score(packed.v, params, choice)
     state = _candidate(packed, choice, chosen=True)

@@ -107,6 +107,7 @@ def new_world(
     sources = [sum(not stage.after for stage in w.stages) for w in workload.workflows]
     max_out = max(1, int(t.stages["n_succ"].max(initial=1)), *sources)
     n_requests = max(requests_capacity, 2 * max_out)
+    fixed = {"workflows": t.workflows, "preds": t.preds, "succs": t.succs, "topo": t.topo}
     v = empty_view(
         agents=len(t.agent_names),
         workflows=len(t.workflows),
@@ -115,7 +116,7 @@ def new_world(
         depth=t.depth,
         tasks=tasks_capacity,
         requests=n_requests,
-    )._replace(workflows=t.workflows.copy(), preds=t.preds.copy(), succs=t.succs.copy(), topo=t.topo.copy())  # fmt: skip
+    )._replace(**{name: array.copy() for name, array in fixed.items()})
     v.stages[:] = t.stages
     v.agents["prefix"] = t.prefix
     v.stats["mean_call"] = np.nan

@@ -1,11 +1,13 @@
 """The score of a decision on a snapshot, term by term."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from topas_env._decision import Decision, check_decision
 from topas_env._snapshot import Snapshot
 
-__all__ = ["ScoreTerms", "score_terms"]
+__all__ = ["ScoreTerms", "policy_params", "score_terms"]
 
 
 class ScoreTerms(NamedTuple):
@@ -63,3 +65,11 @@ def score_terms(
     score(packed.v, default_params(beta=beta, rho=rho, exact_limit=exact_limit, scenarios=scenarios), choice)
     info = choice.info[0]
     return ScoreTerms(*(float(info[name]) for name in ScoreTerms._fields))
+
+
+def policy_params(policy: object) -> NDArray[Any]:
+    """Returns what a policy's states are scored by, PARAMS (1,): its own beta and rho, else the defaults."""
+    from topas_env._core.choice import default_params
+
+    own = {name: getattr(policy, name, None) for name in ("beta", "rho")}
+    return default_params(**{name: value for name, value in own.items() if isinstance(value, (int, float))})

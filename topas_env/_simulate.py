@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.choice import Choice, default_params, empty_choice
+from topas_env._core.choice import Choice, empty_choice
 from topas_env._core.decide import decide, score
 from topas_env._core.jit import notice_compilation
 from topas_env._core.run import proceed, run
@@ -19,6 +19,7 @@ from topas_env._live_snapshot import LiveSnapshots
 from topas_env._new_world import grow, new_world
 from topas_env._profile import EngineProfile, load_profile
 from topas_env._result import SimulationResult
+from topas_env._score import policy_params
 from topas_env._services import bound_s, known_services, profile_services
 from topas_env._snapshot import Snapshot
 from topas_env._utilisation import check_fits
@@ -167,7 +168,7 @@ def _run_views(w: World, workload: Workload, policy: Any, measured: bool) -> Wor
 
 def _run_plain(w: World, workload: Workload, policy: PolicyLike, params: NDArray[Any] | None, measured: bool) -> World:
     if params is None:
-        params = default_params()
+        params = policy_params(policy)
     snapshots = LiveSnapshots(workload)
     choice = _room(w)
     state = proceed(w, choice, False)
