@@ -277,6 +277,17 @@ def test_batches_grow_with_the_queue():
     assert len(single.unwrapped.snapshot().tasks) > 128
 
 
+def test_worlds_of_a_batch_grow_into_the_same_rows():
+    """Each of 8 worlds needs more rows at another time; what one made room for is there for the others too."""
+    envs = gym.make_vec(ID, num_envs=8, workload="dag-4", arrival_rate=5.0, num_tasks=150)
+    envs.reset(seed=0)
+    for _ in range(170):
+        envs.step(np.zeros(8, int))
+    arrays = envs.unwrapped._batch._stack.arrays
+    assert 150 <= arrays.v.tasks.shape[1] < 600
+    assert 150 <= arrays.v.requests.shape[1] < 600
+
+
 # -- the state mode ---------------------------------------------------------------------------------------------------
 
 

@@ -224,24 +224,27 @@ def grow(w: World) -> World:
     """Returns the same world with twice the room wherever it is short; the old one must not be used any more."""
     c = w.clock[0]
     v = w.v
-    n_tasks, n_requests = len(v.tasks), len(v.requests)
     running, ready = int(v.head[0]["n_running"]), int(v.head[0]["n_ready"])
+    # In a stack of worlds the arrays of one may be longer than its own rows, where another has grown: those come first.
+    n_tasks = int(c["n_free_tasks"]) + int(v.head[0]["n_live"])
+    n_requests = int(c["n_free_requests"]) + running + ready
     if c["n_free_tasks"] < 1:
-        new = 2 * n_tasks
+        new = len(v.tasks) if len(v.tasks) > n_tasks else 2 * n_tasks
         v = v._replace(tasks=_longer(v.tasks, new), task_stages=_longer(v.task_stages, new), live=_longer(v.live, new))
         free = _longer(w.free_tasks, new)
         k = int(c["n_free_tasks"])
-        free[k : k + n_tasks] = np.arange(new - 1, n_tasks - 1, -1)
+        free[k : k + new - n_tasks] = np.arange(new - 1, n_tasks - 1, -1)
         w = w._replace(v=v, tasks=_longer(w.tasks, new), stages=_longer(w.stages, new), free_tasks=free)
-        c["n_free_tasks"] += n_tasks
+        c["n_free_tasks"] += new - n_tasks
     if c["n_free_requests"] < c["max_out"]:
-        new = 2 * n_requests
+        spare = len(v.requests) - n_requests
+        new = len(v.requests) if spare >= c["max_out"] else max(len(v.requests), 2 * n_requests)
         v = v._replace(requests=_longer(v.requests, new), running=_longer(v.running, new), ready=_longer(v.ready, new))
         free = _longer(w.free_requests, new)
         k = int(c["n_free_requests"])
-        free[k : k + n_requests] = np.arange(new - 1, n_requests - 1, -1)
+        free[k : k + new - n_requests] = np.arange(new - 1, n_requests - 1, -1)
         w = w._replace(v=v, requests=_longer(w.requests, new), free_requests=free)
-        c["n_free_requests"] += n_requests
+        c["n_free_requests"] += new - n_requests
     if c["n_events"] + running >= len(w.events):
         w = w._replace(events=_longer(w.events, 2 * len(w.events) + running))
     if c["record"] >= 1 and c["n_decision_rows"] >= len(w.decisions):
