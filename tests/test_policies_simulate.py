@@ -131,7 +131,7 @@ def test_the_plain_reading_of_the_specification_gives_the_same_run(workload: str
 
 
 def test_a_policy_is_credited_by_its_own_rho():
-    """Without a compiled path the simulator scores decisions for their credits: by the policy's rho, where it has one."""
+    """Without a compiled path the simulator scores decisions for credits: by the policy's rho, where it has one."""
     seen = {}
 
     class Watch(Topas):
