@@ -209,7 +209,7 @@ def main() -> None:
     if arguments.child:
         run_child(arguments.child)
         return
-    out = Console()
+    out = Console(width=None if sys.stdout.isatty() else 110)
     with out.status("first use after installation"):
         compile_s, _ = child("first-use")
     with out.status("100,000 tasks"):
