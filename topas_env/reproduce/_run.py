@@ -145,7 +145,7 @@ def _batches(runs: list[tuple[str, Case]], jobs: int | None, end: float) -> Iter
 def _through(pool: Any, waiting: list[list[tuple[str, Case]]], workers: int, end: float) -> Iterator[list[Any]]:
     """Keeps a few batches in the pool at a time, so that the limit of time stops it soon."""
     queue = iter(waiting)
-    pending = {pool.submit(_execute_batch, batch) for batch, _ in zip(queue, range(2 * workers), strict=False)}
+    pending = {pool.submit(_execute_batch, batch) for batch in itertools.islice(queue, 2 * workers)}
     while pending:
         done, pending = concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
         for future in done:
