@@ -147,7 +147,7 @@ def _markdown(document: Document, name: str) -> str:
         elif isinstance(block, Text):
             parts.append(block.text)
         elif isinstance(block, Figure):
-            parts.append(f"![{block.caption}](img/{name}-{block.name}.svg)\n\n*{block.caption}*")
+            parts.append(f"![{block.caption.partition('. ')[0]}](img/{name}-{block.name}.svg)\n\n*{block.caption}*")
         else:
             rule = ["---" if block.words or not k else "---:" for k in range(len(block.header))]
             lines = [block.header, rule, *block.rows]
