@@ -149,27 +149,45 @@ def test_a_request_that_never_fits_is_refused_with_both_numbers(tmp_path: Path) 
         run_all(runs, tmp_path / "results.jsonl", jobs=1)
 
 
+PLUGIN = """
+import time
+from pathlib import Path
+from topas_policies import SPF, register_policy
+
+@register_policy("waits")
+class Waits(SPF):
+    name = "waits"
+
+    def reset(self, *, seed=None):
+        while seed >= 3 and not Path(__file__).with_name("gate").exists():
+            time.sleep(0.01)
+"""
+
+
 def test_interrupting_the_command_and_going_on(tmp_path: Path) -> None:
+    """Three runs end, the others wait for a file that is made after the interrupt only."""
+    plugin, results = tmp_path / "waits.py", tmp_path / "results.jsonl"
+    plugin.write_text(PLUGIN)
     command = [
-        str(Path(sys.executable).with_name("topas")), "compare", "-w", "chain-3", "-p", "spf", "--tasks", "4000",
-        "--seeds", "40", "-o", str(tmp_path), "--json", "--jobs", "2",
+        str(Path(sys.executable).with_name("topas")), "compare", "-w", "chain-3", "-p", "waits", "--tasks", "5",
+        "--plugin", str(plugin), "--seeds", "8", "-o", str(tmp_path), "--json", "--jobs", "2",
     ]  # fmt: skip
-    results = tmp_path / "results.jsonl"
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _ in range(2400):  # a bound on the wait, not a measurement
-        if process.poll() is not None or (results.exists() and results.read_bytes().count(b"\n") >= 3):
+    for _ in range(6000):  # a bound on the wait, not a measurement
+        if process.poll() is not None or (results.exists() and results.read_bytes().count(b"\n") == 3):
             break
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
+    assert "3 of 8 runs are kept" in " ".join(err.split())
     assert "the same command goes on from there" in " ".join(err.split())
     kept = results.read_bytes()
-    count = kept.count(b"\n")
-    assert 3 <= count < 40
+    assert kept.count(b"\n") == 3
+    (tmp_path / "gate").touch()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"{count} of 40 runs were finished before" in " ".join(done.stderr.split())
+    assert "3 of 8 runs were finished before" in " ".join(done.stderr.split())
     assert results.read_bytes().startswith(kept)
-    assert sorted(json.loads(line)["seed"] for line in done.stdout.splitlines()) == list(range(40))
+    assert [json.loads(line)["seed"] for line in done.stdout.splitlines()] == list(range(8))
