@@ -1,7 +1,7 @@
 """Runs of a workload under a policy on a simulated engine."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -12,7 +12,7 @@ from topas_env._core.choice import Choice, empty_choice
 from topas_env._core.decide import decide, score
 from topas_env._core.jit import notice_compilation
 from topas_env._core.run import proceed, run
-from topas_env._core.world import END, GROW, POINT, STUCK, World
+from topas_env._core.world import END, GROW, STUCK, World
 from topas_env._decision import Decision, check_decision
 from topas_env._errors import InputError
 from topas_env._live_snapshot import LiveSnapshots
@@ -93,12 +93,15 @@ def simulate(
         record=2 if record else 1,
     )
     kernel = getattr(policy, "compiled", lambda: None)()
-    if compiled and kernel is None and hasattr(policy, "decide_view"):
-        w = _run_views(w, workload, policy, measured)
-    elif kernel is None or not compiled:
-        w = _run_plain(w, workload, policy, None if kernel is None else kernel[1], measured)
+    if compiled and kernel is not None and not measured:
+        w = _run_compiled(w, workload, kernel)
+    elif compiled and kernel is not None:
+        w = _run_points(w, workload, _by_kernel(kernel), measured)
+    elif compiled and hasattr(policy, "decide_view"):
+        w = _run_points(w, workload, _by_view(workload, policy), measured)
     else:
-        w = _run_compiled(w, workload, kernel, measured)
+        params = policy_params(policy) if kernel is None else kernel[1]
+        w = _run_points(w, workload, _by_snapshot(workload, policy, params), measured)
     return SimulationResult(workload, engine, policy.name, seed, w)
 
 
@@ -110,37 +113,21 @@ def _room(w: World) -> Choice:
     return empty_choice(len(w.agents), len(w.v.requests))
 
 
-def _run_compiled(w: World, workload: Workload, kernel: tuple[int, NDArray[Any]], measured: bool) -> World:
+def _run_compiled(w: World, workload: Workload, kernel: tuple[int, NDArray[Any]]) -> World:
+    """Runs a policy without leaving the kernels between decisions."""
     code, params = kernel
     choice = _room(w)
-    state = proceed(w, choice, False) if measured else GROW
-    while state != END:
+    while (state := run(w, code, params, choice, _SLICE)) != END:
         if state == STUCK:
             raise _stuck(w, workload)
         if state == GROW:
             w = grow(w)
             choice = _room(w)
-            state = proceed(w, choice, False) if measured else run(w, code, params, choice, _SLICE)
-        elif measured and state == POINT:
-            start = time.perf_counter()
-            decide(w.v, code, params, choice)
-            _charge(w, time.perf_counter() - start)
-            state = proceed(w, choice, True)
-        else:
-            state = run(w, code, params, choice, _SLICE)
     return w
 
 
-def _charge(w: World, seconds: float) -> None:
-    w.physics["decision"] = seconds
-    w.wall[w.clock["n_decision_rows"]] = seconds
-
-
-def _run_views(w: World, workload: Workload, policy: Any, measured: bool) -> World:
-    """Runs a policy that takes the kernels' arrays and writes a feasible choice with its credits."""
-    note = getattr(policy, "note_arrivals", None)
-    counts = np.zeros(len(workload.workflows))
-    arrived = 0
+def _run_points(w: World, workload: Workload, choose: Callable[[World, Choice], float], measured: bool) -> World:
+    """Runs from point to point: `choose` writes a feasible choice with its credits and returns the seconds it took."""
     choice = _room(w)
     state = proceed(w, choice, False)
     while state != END:
@@ -151,14 +138,7 @@ def _run_views(w: World, workload: Workload, policy: Any, measured: bool) -> Wor
             choice = _room(w)
             state = proceed(w, choice, False)
             continue
-        now, upto = float(w.v.head["time"][0]), int(w.clock["next_arrival"][0])
-        np.add.at(counts, w.trace.workflow[arrived:upto], 1.0)
-        arrived = upto
-        start = time.perf_counter()
-        if note is not None:
-            note(counts / now if now > 0.0 else np.zeros(len(counts)))
-        policy.decide_view(w.v, choice)
-        seconds = time.perf_counter() - start
+        seconds = choose(w, choice)
         w.wall[w.clock["n_decision_rows"]] = seconds
         if measured:
             w.physics["decision"] = seconds
@@ -166,20 +146,43 @@ def _run_views(w: World, workload: Workload, policy: Any, measured: bool) -> Wor
     return w
 
 
-def _run_plain(w: World, workload: Workload, policy: PolicyLike, params: NDArray[Any] | None, measured: bool) -> World:
-    if params is None:
-        params = policy_params(policy)
+def _by_kernel(kernel: tuple[int, NDArray[Any]]) -> Callable[[World, Choice], float]:
+    """Chooses by a compiled policy, timed from outside."""
+    code, params = kernel
+
+    def choose(w: World, choice: Choice) -> float:
+        start = time.perf_counter()
+        decide(w.v, code, params, choice)
+        return time.perf_counter() - start
+
+    return choose
+
+
+def _by_view(workload: Workload, policy: Any) -> Callable[[World, Choice], float]:
+    """Chooses by a policy that takes the kernels' arrays, and observed arrivals where it wants them."""
+    note = getattr(policy, "note_arrivals", None)
+    counts = np.zeros(len(workload.workflows))
+    arrived = 0
+
+    def choose(w: World, choice: Choice) -> float:
+        nonlocal arrived
+        now, upto = float(w.v.head["time"][0]), int(w.clock["next_arrival"][0])
+        np.add.at(counts, w.trace.workflow[arrived:upto], 1.0)
+        arrived = upto
+        start = time.perf_counter()
+        if note is not None:
+            note(counts / now if now > 0.0 else np.zeros(len(counts)))
+        policy.decide_view(w.v, choice)
+        return time.perf_counter() - start
+
+    return choose
+
+
+def _by_snapshot(workload: Workload, policy: PolicyLike, params: NDArray[Any]) -> Callable[[World, Choice], float]:
+    """Chooses by `decide` on a snapshot; `params` is what the decision's credits are scored by."""
     snapshots = LiveSnapshots(workload)
-    choice = _room(w)
-    state = proceed(w, choice, False)
-    while state != END:
-        if state == STUCK:
-            raise _stuck(w, workload)
-        if state == GROW:
-            w = grow(w)
-            choice = _room(w)
-            state = proceed(w, choice, False)
-            continue
+
+    def choose(w: World, choice: Choice) -> float:
         snapshot = snapshots.make(w)
         start = time.perf_counter()
         decision = policy.decide(snapshot)
@@ -188,11 +191,9 @@ def _run_plain(w: World, workload: Workload, policy: PolicyLike, params: NDArray
         _fill(w, snapshot, decision, choice)
         if choice.info["n_admitted"][0]:
             score(w.v, params, choice)
-        w.wall[w.clock["n_decision_rows"]] = seconds
-        if measured:
-            w.physics["decision"] = seconds
-        state = proceed(w, choice, True)
-    return w
+        return seconds
+
+    return choose
 
 
 def _fill(w: World, snapshot: Snapshot, decision: Decision, choice: Choice) -> None:
