@@ -6,10 +6,10 @@ from pathlib import Path
 
 from topas_env.cli._progress import run_with_progress
 from topas_env.cli._table import print_points
-from topas_env.compare import BASELINES, Point, RunConfig, grid, summarise
+from topas_env.compare import PAPER_BASELINES, Point, RunConfig, grid, summarise
 from topas_env.report import headlines, write_report
 
-POLICIES = [*BASELINES, "topas"]
+POLICIES = [*PAPER_BASELINES, "topas"]
 SEEDS = range(5)
 RATES = (0.09, 0.12, 0.15)
 REBUILDS = ("decode", "prefill")

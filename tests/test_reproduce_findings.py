@@ -10,14 +10,14 @@ import pytest
 
 from topas_env.cli import main
 from topas_env.compare import Interval, Record
+from topas_env.compare._samples import Samples, resampled_percentile
+from topas_env.report._document import Document, Figure, Heading, Table, Text, write_document
+from topas_env.report._words import verdict
 from topas_env.reproduce._cases import section_cases
-from topas_env.reproduce._document import Document, Figure, Heading, Table, Text, write_document
 from topas_env.reproduce._findings import document
 from topas_env.reproduce._micro import gantt, table_1
 from topas_env.reproduce._run import run_cases
-from topas_env.reproduce._samples import Samples, resampled_percentile
 from topas_env.reproduce._settings import Setting
-from topas_env.reproduce._words import verdict
 
 A, B = Setting("chain-3", 0.1, num_tasks=2), Setting("chain-3", 0.2, num_tasks=2)
 
@@ -41,7 +41,7 @@ def test_reductions_by_hand() -> None:
         for (policy, point), value in values.items()
         for seed in (0, 1)
     ]
-    samples = Samples(records, (0, 1))
+    samples = Samples(records, (0, 1), Setting)
     assert samples.best([A, B], ("spf", "lpm"), "mean") == "lpm"
     assert samples.best([A], ("spf", "lpm"), "mean") == "spf"
     assert samples.reduction([A, B], "topas", "lpm", "mean") == pytest.approx((20.0, 20.0, 20.0))
@@ -56,7 +56,7 @@ def test_intervals_are_paired_over_seeds() -> None:
     records = []
     for seed, value in enumerate((1.0, 10.0, 100.0, 1000.0)):
         records += [record(A, "lpm", seed, [value, value]), record(A, "topas", seed, [0.9 * value, 0.9 * value])]
-    samples = Samples(records, range(4))
+    samples = Samples(records, range(4), Setting)
     found = samples.reduction([A], "topas", "lpm", "mean")
     assert found == pytest.approx((10.0, 10.0, 10.0))
     spread = samples.value([A], "lpm", "mean")
@@ -74,17 +74,17 @@ def test_percentiles_of_resamples_are_those_of_the_tasks_that_were_drawn() -> No
 
 
 def test_a_policy_without_all_seeds_has_not_run() -> None:
-    samples = Samples([record(A, "lpm", 0, [1.0, 1.0]), record(A, "lpm", 1, [1.0, 1.0], K=1)], (0, 1))
+    samples = Samples([record(A, "lpm", 0, [1.0, 1.0]), record(A, "lpm", 1, [1.0, 1.0], K=1)], (0, 1), Setting)
     assert not samples.has(A, "lpm")
     assert not samples.has(A, "lpm", {"K": 1})
-    assert Samples([record(A, "lpm", 0, [1.0, 1.0])], (0,)).complete([A], ("lpm",))
+    assert Samples([record(A, "lpm", 0, [1.0, 1.0])], (0,), Setting).complete([A], ("lpm",))
 
 
 def test_no_claim_where_the_interval_has_zero_in_it() -> None:
     assert verdict(Interval(5.0, -0.1, 9.0), "lower", "higher") == "no clear difference"
     assert verdict(Interval(5.0, 0.1, 9.0), "lower", "higher") == "clearly lower"
     assert verdict(Interval(-5.0, -9.0, -0.1), "lower", "higher") == "clearly higher"
-    one = Samples([record(A, p, 0, [v, v]) for p, v in (("lpm", 10.0), ("topas", 5.0))], (0,))
+    one = Samples([record(A, p, 0, [v, v]) for p, v in (("lpm", 10.0), ("topas", 5.0))], (0,), Setting)
     found = one.reduction([A], "topas", "lpm", "p99")
     assert found.value == pytest.approx(50.0)
     assert verdict(found, "lower", "higher") == "one seed, no interval"

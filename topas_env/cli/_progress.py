@@ -11,7 +11,9 @@ from topas_env.compare import Record, RunConfig, run_all
 __all__ = ["run_with_progress"]
 
 
-def run_with_progress(runs: Sequence[RunConfig], path: Path, jobs: int | None) -> list[Record]:
+def run_with_progress(
+    runs: Sequence[RunConfig], path: Path, jobs: int | None, minutes: float | None = None
+) -> list[Record]:
     """Makes the runs that the file does not hold yet; says on standard error how far they are.
 
     Raises:
@@ -42,7 +44,7 @@ def run_with_progress(runs: Sequence[RunConfig], path: Path, jobs: int | None) -
 
     try:
         with bar:
-            return run_all(runs, path, jobs=jobs, progress=update)
+            return run_all(runs, path, jobs=jobs, minutes=minutes, progress=update)
     except KeyboardInterrupt:
         out.print(
             f"{finished} of {len(runs)} runs are kept in {path}; the same command goes on from there", soft_wrap=True

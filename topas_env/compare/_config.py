@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Point", "RunConfig", "Scalar", "grid", "run_key"]
+__all__ = ["Point", "RunConfig", "Scalar", "grid", "policy_name", "run_key"]
 
 Scalar = bool | int | float | str | None
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,6 +21,8 @@ _MOST_HASHED_BYTES = 256 * 2**20
 class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An operating point: everything but the policy and the seed.
 
+    The last five make the world another one than policies are told of.
+
     Attributes:
         workload: name or path, as `load_workload` takes it.
         arrival_rate: tasks a second; None for the workload's own.
@@ -28,6 +30,11 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         profile: name or path, as `load_profile` takes it.
         overrides: parameters of the profile that are not its own.
         decision_time: seconds that each decision takes in simulated time, or "measured"; None for none.
+        believed: parameters of the profile that policies are told, and that are not the engine's.
+        output_scale: true outputs over those that the expected services come from.
+        surge: arrival rate of the middle third of the tasks over that of the others.
+        untagged: share of the tasks whose requests come without tags (see `HiddenTags`).
+        mistagged: share of the tasks that are tagged as tasks of the reversed workflow.
     """
 
     workload: str
@@ -36,6 +43,11 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: str = "qwen2.5-32b-a100-80g"
     overrides: dict[str, Scalar] = {}
     decision_time: float | str | None = None
+    believed: dict[str, Scalar] = {}
+    output_scale: float = 1.0
+    surge: float = 1.0
+    untagged: float = 0.0
+    mistagged: float = 0.0
 
     def label(self) -> str:
         """Returns the point in a few words, for a heading."""
@@ -45,6 +57,10 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         parts += [f"{key}={value}" for key, value in self.overrides.items()]
         if self.decision_time is not None:
             parts.append(f"decision time {self.decision_time}")
+        parts += [f"told {key}={value}" for key, value in self.believed.items()]
+        for name, plain in (("output_scale", 1.0), ("surge", 1.0), ("untagged", 0.0), ("mistagged", 0.0)):
+            if getattr(self, name) != plain:
+                parts.append(f"{name}={getattr(self, name):g}")
         return ", ".join(parts)
 
 
@@ -66,6 +82,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
     plugins: tuple[str, ...] = ()
     timeline: bool = False
+
+
+def policy_name(policy: str, options: Mapping[str, Scalar]) -> str:
+    """Returns the policy's name, with its options where it has any."""
+    return policy + "".join(f" {key}={value}" for key, value in options.items())
 
 
 def grid(

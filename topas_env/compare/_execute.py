@@ -27,7 +27,7 @@ def key_of(config: RunConfig) -> str:
         InputError: for an unknown workload, profile, policy or parameter, or a workload that can never fit.
     """
     _check_point(msgspec.json.encode(config.point))
-    return run_key(config, type(_policy(config)))
+    return run_key(config, _policy_type(config.policy, msgspec.json.encode(config.options), config.plugins))
 
 
 def execute(config: RunConfig) -> Record:
@@ -42,7 +42,8 @@ def execute(config: RunConfig) -> Record:
     from topas_env._utilisation import utilisation
 
     point = config.point
-    workload, profile, policy = _workload(point, config.seed), _profile(point), _policy(config)
+    workload, profile = _workload(point, config.seed), _profile(point)
+    policy = _disguised(_policy(config), workload, config)
     start = time.perf_counter()
     try:
         result = simulate(
@@ -50,6 +51,7 @@ def execute(config: RunConfig) -> Record:
             policy,
             profile=profile,
             seed=config.seed,
+            believed=_believed(point),
             decision_time_s=point.decision_time,  # type: ignore[arg-type]
             record=config.timeline,
         )
@@ -93,6 +95,14 @@ def _policy(config: RunConfig) -> Any:
     return make_policy(config.policy, **config.options)
 
 
+@functools.cache
+def _policy_type(name: str, options: bytes, plugins: tuple[str, ...]) -> type:
+    from topas_policies import make_policy
+
+    import_plugins(plugins)
+    return type(make_policy(name, **msgspec.json.decode(options)))
+
+
 @functools.lru_cache(maxsize=8)
 def _spec(source: str) -> "WorkloadSpec":
     from topas_env._workload import workload_spec
@@ -101,7 +111,37 @@ def _spec(source: str) -> "WorkloadSpec":
 
 
 def _workload(point: Point, seed: int) -> "Workload":
-    return _spec(point.workload).draw(seed=seed, num_tasks=point.num_tasks, arrival_rate=point.arrival_rate)
+    """Draws what is served; the services known before are those of the engine and the lengths that are believed."""
+    from dataclasses import replace
+
+    from topas_env._services import known_services
+    from topas_env.compare._worlds import scale_outputs, surge_arrivals
+
+    drawn = _spec(point.workload).draw(seed=seed, num_tasks=point.num_tasks, arrival_rate=point.arrival_rate)
+    if point.believed or point.output_scale != 1.0:
+        drawn = replace(drawn, profile_s=known_services(drawn, _believed(point) or _profile(point)))
+    if point.output_scale != 1.0:
+        drawn = scale_outputs(drawn, point.output_scale)
+    return surge_arrivals(drawn, point.surge) if point.surge != 1.0 else drawn
+
+
+def _believed(point: Point) -> "EngineProfile | None":
+    """Returns the engine that policies are told of; None for the engine itself."""
+    from topas_env._profile import load_profile
+
+    return load_profile(_profile(point), **point.believed) if point.believed else None
+
+
+def _disguised(policy: Any, workload: "Workload", config: RunConfig) -> Any:
+    """Returns the policy as it sees tasks whose tags are wrong or missing; the policy itself where all are right."""
+    from topas_env.compare._tags import HiddenTags, pick_tasks
+
+    point = config.point
+    if not point.untagged and not point.mistagged:
+        return policy
+    untagged = pick_tasks(workload, point.untagged, config.seed)
+    mistagged = pick_tasks(workload, point.mistagged, config.seed, besides=untagged)
+    return HiddenTags(policy, workload, untagged, mistagged)
 
 
 def _profile(point: Point) -> "EngineProfile":

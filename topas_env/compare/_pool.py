@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
@@ -18,7 +20,12 @@ Progress = Callable[[int, int, RunConfig | None], None]
 
 
 def run_all(
-    configs: Sequence[RunConfig], path: Path, *, jobs: int | None = None, progress: Progress | None = None
+    configs: Sequence[RunConfig],
+    path: Path,
+    *,
+    jobs: int | None = None,
+    minutes: float | None = None,
+    progress: Progress | None = None,
 ) -> list[Record]:
     """Makes every run that the file does not hold yet, and returns the records of all, in the given order.
 
@@ -26,6 +33,7 @@ def run_all(
         configs: the runs.
         path: file of results; it is made, or gone on with.
         jobs: processes; as many as this process may use cores if None.
+        minutes: after so much time it stops, and returns the records that there are.
         progress: called as (runs finished, all runs, the run that ended) at the start and after each.
 
     Raises:
@@ -33,18 +41,21 @@ def run_all(
         KeyboardInterrupt: as it comes; finished runs are in the file.
     """
     keys = [key_of(config) for config in configs]
+    end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
     report = progress or (lambda _done, _total, _config: None)
     with ResultFile(path) as results:
         found = {key: results.known[key] for key in keys if key in results.known}
         missing = [(key, config) for key, config in zip(keys, configs, strict=True) if key not in found]
         report(len(configs) - len(missing), len(configs), None)
         # Closed at once, also where an interrupt comes between two records: closing it ends the workers.
-        with contextlib.closing(_records(missing, jobs)) as made:
+        with contextlib.closing(_records(missing if minutes != 0.0 else [], jobs)) as made:
             for done, (key, config, record) in enumerate(made, len(configs) - len(missing) + 1):
                 found[key] = {"key": key, **record}
                 results.append(found[key])
                 report(done, len(configs), config)
-    return [found[key] for key in keys]
+                if time.monotonic() >= end:
+                    break
+    return [found[key] for key in keys if key in found]
 
 
 def _records(

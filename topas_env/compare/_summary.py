@@ -8,13 +8,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env.compare._config import Point
+from topas_env.compare._config import Point, policy_name
 from topas_env.compare._statistics import Interval, mean_interval, paired_percent
 from topas_env.compare._store import Record
 
-__all__ = ["BASELINES", "PointSummary", "Row", "policy_label", "summarise"]
+__all__ = ["BASELINES", "LITERATURE", "PAPER_BASELINES", "PointSummary", "Row", "policy_label", "summarise"]
 
-BASELINES = ("fcfs", "lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm")
+PAPER_BASELINES = ("fcfs", "lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm")
+"""What the paper of TOPAS compares with, figures 1 and 2 included."""
+
+LITERATURE = ("kvflow", "continuum", "infercept", "plas", "atlas", "lpm-bounded", "hrrn")
+"""After other papers and from practice."""
+
+BASELINES = (*PAPER_BASELINES, *LITERATURE)
+"""What a policy is measured against: the best of these that ran."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -95,8 +102,7 @@ def _place(summary: PointSummary) -> tuple[bool, str, str, str, float]:
 
 def policy_label(record: Record) -> str:
     """Returns the policy's name, with its options where it has any."""
-    options = record.get("options") or {}
-    return str(record["policy"]) + "".join(f" {key}={value}" for key, value in options.items())
+    return policy_name(str(record["policy"]), record.get("options") or {})
 
 
 def _summary(records: list[Record]) -> PointSummary:

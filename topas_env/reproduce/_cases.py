@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from topas_env.compare import LITERATURE
 from topas_env.reproduce._paper import ABLATION_RATE, BASELINES, OVERHEAD_RATE, RATES
 from topas_env.reproduce._settings import CHARGE, Options, Setting, balanced_rate, bare, charged
 
@@ -21,11 +22,9 @@ __all__ = [
     "Case",
     "PolicyOptions",
     "Setting",
-    "label",
     "section_cases",
 ]
 
-LITERATURE = ("kvflow", "continuum", "infercept", "plas", "atlas", "lpm-bounded", "hrrn")
 MORE = ("srpt", "gated-lpm")
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.45)
 LOADS = (0.30, 0.45, 0.60, 0.75)
@@ -70,11 +69,6 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: str
     options: Options
     seed: int
-
-
-def label(policy: str, options: Options) -> str:
-    """Returns the policy's name with its options."""
-    return policy + "".join(f" {key}={value}" for key, value in options.items())
 
 
 def _cases(settings: Sequence[Setting], policies: Sequence[PolicyOptions], seeds: Sequence[int]) -> list[Case]:

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from topas_env.compare import Interval, Record
+from topas_env.compare._samples import METRICS, Samples
+from topas_env.report._document import Block, Document, Figure, Heading, Table, Text
+from topas_env.report._words import ends, number, percent, verdict
 from topas_env.reproduce import _paper as paper
 from topas_env.reproduce._cases import MORE, main_settings
-from topas_env.reproduce._document import Block, Document, Figure, Heading, Table, Text
 from topas_env.reproduce._figures import bars, curves, gantt_picture
 from topas_env.reproduce._micro import GANTT, TABLE_1_REQUESTS, gantt, table_1
-from topas_env.reproduce._samples import METRICS, Samples
 from topas_env.reproduce._settings import Setting, charged
 from topas_env.reproduce._sweeps import sweeps
-from topas_env.reproduce._words import ends, number, percent, verdict
 
 __all__ = ["document"]
 
@@ -36,7 +36,7 @@ def document(records: Sequence[Record], seeds: Sequence[int], tasks: int, missin
         tasks: Tasks of a run.
         missing: Number of runs that were asked for and are not there.
     """
-    samples = Samples(records, seeds)
+    samples = Samples(records, seeds, Setting)
     facts: list[Fact] = []
     parts = [
         *_table_1(facts),

@@ -7,6 +7,10 @@ from typing import Any
 import msgspec
 
 from topas_env.compare import Interval
+from topas_env.compare._samples import METRICS, Samples
+from topas_env.report._document import Block, Figure, Heading, Table, Text
+from topas_env.report._heat_map import heat_map
+from topas_env.report._words import number, percent, verdict
 from topas_env.reproduce._cases import (
     ENGINES,
     LITERATURE,
@@ -23,12 +27,8 @@ from topas_env.reproduce._cases import (
     share_settings,
     weight_settings,
 )
-from topas_env.reproduce._document import Block, Figure, Heading, Table, Text
-from topas_env.reproduce._figures import heat_map
 from topas_env.reproduce._paper import BASELINES, RATES
-from topas_env.reproduce._samples import METRICS, Samples
 from topas_env.reproduce._settings import Options, Setting, bare, charged
-from topas_env.reproduce._words import number, percent, verdict
 
 __all__ = ["sweeps"]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from topas_env._errors import InputError
 
-__all__ = ["Block", "Document", "Figure", "Heading", "Table", "Text", "write_document"]
+__all__ = ["Block", "Document", "Figure", "Heading", "Table", "Text", "write_document", "write_markdown"]
 
 _STYLE = """
 body { margin: 0 auto; max-width: 1080px; padding: 1rem clamp(.8rem, 3vw, 2rem) 4rem;
@@ -32,7 +32,7 @@ class Heading(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A paragraph; a word between backquotes is code."""
+    """A paragraph; a word between backquotes is code, between two stars each side it is bold."""
 
     text: str
 
@@ -71,7 +71,7 @@ Block = Heading | Text | Table | Figure
 
 
 class Document(NamedTuple):
-    """What the reproduction found.
+    """What was found.
 
     Attributes:
         title: Heading of the page.
@@ -92,10 +92,25 @@ def write_document(document: Document, folder: Path, name: str = "reproduction")
     """
     page, plain, lines = (folder / f"{name}.{ending}" for ending in ("html", "md", "jsonl"))
     try:
-        (folder / "img").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         page.write_text(_html(document), encoding="utf-8")
-        plain.write_text(_markdown(document, name), encoding="utf-8")
         lines.write_bytes(b"".join(msgspec.json.encode(fact) + b"\n" for fact in document.facts))
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}") from None
+    write_markdown(document, plain)
+    return [page, plain, lines]
+
+
+def write_markdown(document: Document, path: Path) -> None:
+    """Writes a document as Markdown, and its figures as img/NAME-*.svg beside it.
+
+    Raises:
+        InputError: A file cannot be written.
+    """
+    folder, name = path.parent, path.stem
+    try:
+        (folder / "img").mkdir(parents=True, exist_ok=True)
+        path.write_text(_markdown(document, name), encoding="utf-8")
         for block in document.blocks:
             if isinstance(block, Figure):
                 text = block.svg.replace("<svg ", '<svg style="background:#fff" ', 1)
@@ -103,8 +118,7 @@ def write_document(document: Document, folder: Path, name: str = "reproduction")
                     text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
                 (folder / "img" / f"{name}-{block.name}.svg").write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{folder}: {error.strerror or error}") from None
-    return [page, plain, lines]
+        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def _html(document: Document) -> str:
@@ -136,7 +150,8 @@ def _html(document: Document) -> str:
 
 
 def _inline(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", coded)
 
 
 def _markdown(document: Document, name: str) -> str:

@@ -4,7 +4,7 @@ import math
 
 from topas_env.compare import Interval
 
-__all__ = ["ends", "number", "percent", "verdict"]
+__all__ = ["ends", "number", "percent", "signed", "verdict"]
 
 
 def number(value: float) -> str:
@@ -24,6 +24,13 @@ def ends(interval: Interval) -> str:
 def percent(interval: Interval) -> str:
     """Returns a reduction in per cent with its interval."""
     return f"{interval.value:.1f}% {ends(interval)}".strip()
+
+
+def signed(interval: Interval) -> str:
+    """Returns a difference in per cent with its sign and its interval."""
+    if math.isnan(interval.low):
+        return f"{interval.value:+.1f}%"
+    return f"{interval.value:+.1f}% ({interval.low:+.1f} to {interval.high:+.1f})"
 
 
 def verdict(interval: Interval, above: str, below: str) -> str:
