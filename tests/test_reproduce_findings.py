@@ -125,6 +125,25 @@ def test_document_of_a_small_run(tmp_path: Path) -> None:
             assert fact["low"] * fact["high"] > 0
 
 
+def test_ours_and_another_m_beside_the_paper(tmp_path: Path) -> None:
+    """What is not the paper's is said to be ours, and what was not run is said as well."""
+    cases = section_cases(["main", "keep", "ours", "enumeration", "literature"], 2, (0,))
+    made = document(run_cases(cases, tmp_path / "results.jsonl", jobs=1), (0,), 2)
+    tables = {block.header[0] + block.header[-1]: block for block in made.blocks if isinstance(block, Table)}
+    planned = tables["average over 4 ratestuned (ours)"]
+    assert planned.header[2:] == ("rollout (ours)", "learned (ours)", "tuned (ours)")
+    missing = [row[0] for row in planned.rows if "not run" in row]
+    assert missing == ["metagpt-tl: mean", "metagpt-tl: p99"]
+    literature = {row[0]: row for row in tables["mean JCT, smetagpt-tl"].rows}
+    assert literature["rollout (ours)"][-1] == "not run"
+    assert {"fcfs", "kvflow", "hrrn", "learned (ours)"} <= set(literature)
+    enumerated = tables["TOPAS against itself with M = 6M = 10"]
+    # chain-3 has three agents, so from M = 4 on nothing changes.
+    mean = enumerated.rows[0]
+    assert mean[0] == "chain-3: mean"
+    assert mean[3:] == ("0.0%", "0.0%", "0.0%")
+
+
 def test_documents_are_written_as_html_and_as_markdown(tmp_path: Path) -> None:
     made = Document(
         "A < B",

@@ -4,7 +4,7 @@ import math
 
 from topas_env.compare import Interval
 
-__all__ = ["ends", "number", "percent", "signed", "verdict"]
+__all__ = ["ends", "number", "ours", "percent", "signed", "verdict"]
 
 
 def number(value: float) -> str:
@@ -19,6 +19,11 @@ def ends(interval: Interval) -> str:
     if math.isnan(interval.low):
         return ""
     return f"({interval.low:.1f} to {interval.high:.1f})"
+
+
+def ours(policy: str) -> str:
+    """Returns the name of a policy that is not the paper's, said to be so."""
+    return f"{policy} (ours)"
 
 
 def percent(interval: Interval) -> str:

@@ -11,9 +11,11 @@ from topas_env.reproduce._settings import CHARGE, Options, Setting, balanced_rat
 
 __all__ = [
     "ENGINES",
+    "ENUMERATED",
     "LITERATURE",
     "LITERATURE_STEP",
     "LOADS",
+    "OURS",
     "OUTPUTS",
     "SECTIONS",
     "SHARES",
@@ -22,10 +24,19 @@ __all__ = [
     "Case",
     "PolicyOptions",
     "Setting",
+    "enumeration_settings",
     "section_cases",
 ]
 
 MORE = ("srpt", "gated-lpm")
+OURS = {
+    "rollout": ("chain-3", "dag-4", "dag-10-wide", "metagpt-sop"),
+    "learned": tuple(RATES),
+    "tuned": tuple(RATES),
+}
+"""What is not the paper's, and where it runs; a run of metagpt-tl takes the planner a minute, so it is left out."""
+
+ENUMERATED = (0, 2, 4, 8, 10)  # M; 6 is the default
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.45)
 LOADS = (0.30, 0.45, 0.60, 0.75)
 OUTPUTS = (0.5, 1.0, 1.5, 2.0)
@@ -144,6 +155,26 @@ def _ablation(tasks: int, seeds: Sequence[int]) -> list[Case]:
     return _cases([charged(at), at], _plain(["topas-base", "topas-reuse", "topas-aging", "topas"]), seeds)
 
 
+def enumeration_settings(tasks: int) -> list[Setting]:
+    """Returns the points at which M is swept: few agents, ten agents, five agents of which some are idle."""
+    return [Setting(w, RATES[w][ENGINE_STEP], num_tasks=tasks) for w in ("chain-3", "dag-10-wide", "metagpt-tl")]
+
+
+def _enumeration(tasks: int, seeds: Sequence[int]) -> list[Case]:
+    policies: list[PolicyOptions] = _plain(["topas"])
+    policies += [("topas", {"M": m}) for m in ENUMERATED]
+    return _cases([charged(s) for s in enumeration_settings(tasks)], policies, seeds)
+
+
+def _ours(tasks: int, seeds: Sequence[int]) -> list[Case]:
+    points = main_settings(tasks)
+    return [
+        case
+        for policy, workloads in OURS.items()
+        for case in _cases([s for s in points if s.workload in workloads], _plain([policy]), seeds)
+    ]
+
+
 def _overhead(tasks: int, seeds: Sequence[int]) -> list[Case]:
     setting = Setting("metagpt-sop", OVERHEAD_RATE, num_tasks=tasks, decision_time="measured")
     return _cases([charged(setting)], _plain(["topas"]), seeds[:1])
@@ -188,6 +219,8 @@ SECTIONS: dict[str, Callable[[int, Sequence[int]], list[Case]]] = {
     "output": _output,
     "keep": _keep,
     "literature": _literature,
+    "enumeration": _enumeration,
+    "ours": _ours,
 }
 """The parts of the reproduction, in the order in which they run."""
 

@@ -81,7 +81,7 @@ CHOICES = (
     Choice(
         "M, K, beta, rho",
         "6, 0 (no cap), 1, 0.5",
-        "not printed; K = 0 is the paper's word for no cap, the weights keep terms of one size; all but M are swept",
+        "not printed; K = 0 is the paper's word for no cap, the weights keep terms of one size; all are swept",
     ),
     Choice(
         "host tier",

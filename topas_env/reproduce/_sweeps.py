@@ -10,18 +10,21 @@ from topas_env.compare import Interval
 from topas_env.compare._samples import METRICS, Samples
 from topas_env.report._document import Block, Figure, Heading, Table, Text
 from topas_env.report._heat_map import heat_map
-from topas_env.report._words import number, percent, verdict
+from topas_env.report._words import number, ours, percent, verdict
 from topas_env.reproduce._cases import (
     ENGINES,
+    ENUMERATED,
     LITERATURE,
     LITERATURE_STEP,
     LOADS,
     MORE,
+    OURS,
     OUTPUTS,
     SHARES,
     SWEPT,
     WEIGHTS,
     engine_settings,
+    enumeration_settings,
     main_settings,
     output_settings,
     share_settings,
@@ -50,6 +53,7 @@ def sweeps(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
         *_weights(samples, tasks, facts),
         *_output(samples, tasks, facts),
         *_literature(samples, tasks, facts),
+        *_enumeration(samples, tasks, facts),
     ]
 
 
@@ -265,27 +269,54 @@ def _literature(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     rows_of = [(name, name, settings) for name in others]
     rows_of += [("topas", "topas", told), ("topas, told prefill", "topas", settings)]
     rows_of += [("topas-keep", "topas-keep", settings)]
+    rows_of += [(ours(p), p, [s for s in settings if s.workload in OURS[p]]) for p in OURS]
     blocks: list[Block] = [Heading("Policies of the literature")]
     for metric in METRICS:
-        table: dict[str, list[float]] = {}
+        table: dict[str, dict[str, float]] = {}
         for shown, policy, at in rows_of:
             if samples.complete(at, (policy,)):
-                table[shown] = [samples.value([s], policy, metric).value for s in at]
-        lowest = [min(column) for column in zip(*table.values(), strict=True)]
-        rows = [
-            (name, *(f"{number(v)} *" if v == low else number(v) for v, low in zip(values, lowest, strict=True)))
-            for name, values in table.items()
-        ]
+                table[shown] = {s.workload: samples.value([s], policy, metric).value for s in at}
+        lowest = {w: min(values[w] for values in table.values() if w in values) for w in RATES}
+        rows = [(name, *(_marked(values.get(w), lowest[w]) for w in RATES)) for name, values in table.items()]
         note = f"{metric} JCT, s, at 0.8 times the shipped rates; * the lowest."
         blocks.append(Table((f"{metric} JCT, s", *RATES), rows, note))
     sentences: list[str] = []
-    for setting, ours in zip(settings, told, strict=True):
+    for setting, mine in zip(settings, told, strict=True):
         best = samples.best([setting], others, "mean")
-        found = samples.reduction([ours], "topas", best, "mean", other_settings=[setting])
+        found = samples.reduction([mine], "topas", best, "mean", other_settings=[setting])
         facts.append({"result": "literature", "workload": setting.workload, "against": best, **found._asdict()})
         sentences.append(f"{setting.workload}: {percent(found)} below `{best}`, {verdict(found, 'lower', 'higher')}")
     blocks.append(Text("TOPAS against the best of all others, mean JCT. " + "; ".join(sentences) + "."))
     return blocks
+
+
+def _marked(value: float | None, lowest: float) -> str:
+    if value is None:
+        return "not run"
+    return f"{number(value)} *" if value == lowest else number(value)
+
+
+def _enumeration(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
+    """Returns what TOPAS gains or loses with another M, and what a decision then takes."""
+    rows: list[tuple[str, ...]] = []
+    for at in map(charged, enumeration_settings(tasks)):
+        if not all(samples.has(at, "topas", options) for options in ({}, *({"M": m} for m in ENUMERATED))):
+            return []
+        for metric in METRICS:
+            cells = []
+            for m in ENUMERATED:
+                found = samples.reduction([at], "topas", "topas", metric, options={"M": m})
+                facts.append({"result": f"M = {m}", "workload": at.workload, "metric": metric, **found._asdict()})
+                cells.append(percent(found))
+            rows.append((f"{at.workload}: {metric}", *cells))
+        speed = [samples.column(at, "topas", "decision_ms", {"M": m}).mean() for m in ENUMERATED]
+        rows.append((f"{at.workload}: ms a decision", *(f"{value:.3f}" for value in speed)))
+    header = ("TOPAS against itself with M = 6", *(f"M = {m}" for m in ENUMERATED))
+    note = (
+        "Reductions (negative: longer), at 0.8 times the shipped rates. With at most M active agents every set of "
+        "prefixes is tried, with more the bounded search; 0 is always the bounded search."
+    )
+    return [Heading("How many agents are enumerated: M"), Table(header, rows, note)]
 
 
 def _against_best(
