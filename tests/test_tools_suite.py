@@ -235,3 +235,34 @@ def test_baselines_are_registered_and_have_a_row_in_the_readme() -> None:
         assert name in policy_names()
         assert f"`{name}`" in text
     assert policy_name("rollout", {"arrivals": 8}) == "rollout arrivals=8"
+
+
+def test_the_robust_page_says_what_is_left_of_the_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = command(
+        capsys, "robust", "--only", "chain-3*as told,chain-3*tags,chain-3*decode time*", "--seeds", "5000:5002",
+        "--tasks", "10", "-p", "fcfs,spf,topas-keep,rollout", "-o", tmp_path, "--jobs", "1", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    facts = [json.loads(line) for line in out.splitlines()]
+    worlds = ["as told", "decode time x 0.7", "decode time x 1.3", "a tenth without tags", "a tenth with wrong tags"]
+    shares = {fact["world"]: fact["share"] for fact in facts if fact.get("goal") == "half of the gain"}
+    assert list(shares) == worlds
+    assert shares["as told"] == 1.0
+    page = (tmp_path / "robust.md").read_text()
+    assert "## What is left of the planner's gain" in page
+    assert "| a tenth with wrong tags |" in page
+    assert {fact["policy"] for fact in facts if "policy" in fact} == {"topas-keep", "rollout"}
+
+
+def test_the_ablation_page_compares_the_planner_with_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = command(
+        capsys, "ablation", "--only", "chain-3", "--seeds", "5000:5002", "--tasks", "8", "-p", "rollouts",
+        "-o", tmp_path, "--jobs", "1", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    facts = [json.loads(line) for line in out.splitlines()]
+    assert {fact["group"] for fact in facts} == {"rollouts"}
+    assert {fact["metric"] for fact in facts} == {"mean", "p99"}
+    page = (tmp_path / "ablation.md").read_text()
+    for fact in facts:
+        assert f"| rollouts: `{fact['policy'].removeprefix('rollout ')}` |" in page
