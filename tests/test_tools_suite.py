@@ -21,6 +21,7 @@ from topas_env.compare import (
     SuitePoint,
     make_suite,
     ordered_runs,
+    place_of,
     policy_name,
     run_cost,
 )
@@ -266,3 +267,25 @@ def test_the_ablation_page_compares_the_planner_with_itself(tmp_path: Path, caps
     page = (tmp_path / "ablation.md").read_text()
     for fact in facts:
         assert f"| rollouts: `{fact['policy'].removeprefix('rollout ')}` |" in page
+
+
+def test_what_a_policy_alone_is_told_is_in_its_name() -> None:
+    """A record at the point with another charge stands beside those at the plain point, under a name of its own."""
+    (entry,) = [entry for entry in make_suite("standard", sessions=NOWHERE).entries if entry.told]
+    assert entry.label == "topas told rebuild=decode"
+    charged = msgspec.structs.replace(POINT, point=msgspec.structs.replace(POINT.point, believed=dict(entry.told)))
+    records = [
+        record("spf", 1, [10.0, 10.0]),
+        record("topas", 1, [12.0, 12.0]),
+        record("topas", 1, [9.0, 9.0], charged),
+    ]
+    standings = Standings(records)
+    for label, value in (("topas", 20.0), (entry.label, -10.0)):
+        found = standings.against_best(POINT, label, "mean")
+        assert found is not None
+        assert found.difference.value == pytest.approx(value)
+    # What the point overrides is of the world, and stays with it.
+    world = msgspec.structs.replace(
+        POINT.point, overrides={"load_s_per_token": 2e-5}, believed={"load_s_per_token": 1e-5}
+    )
+    assert place_of(world) == (world, {})

@@ -6,7 +6,7 @@ from topas_env.compare._pool import run_all
 from topas_env.compare._samples import METRICS, Samples, interval_of, resampled_percentile
 from topas_env.compare._statistics import Interval, mean_interval, paired_percent
 from topas_env.compare._store import Record, ResultFile, read_results
-from topas_env.compare._suite import SUITE_SEEDS, Entry, Suite, SuitePoint, ordered_runs
+from topas_env.compare._suite import SUITE_SEEDS, Entry, Suite, SuitePoint, ordered_runs, place_of, told_words
 from topas_env.compare._suites import SUITES, make_suite, run_cost
 from topas_env.compare._summary import (
     BASELINES,
@@ -44,6 +44,7 @@ __all__ = [
     "mean_interval",
     "ordered_runs",
     "paired_percent",
+    "place_of",
     "policy_label",
     "policy_name",
     "read_results",
@@ -52,4 +53,5 @@ __all__ = [
     "run_cost",
     "run_key",
     "summarise",
+    "told_words",
 ]

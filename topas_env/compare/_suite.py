@@ -9,8 +9,22 @@ import msgspec
 from topas_env.compare._config import Point, RunConfig, Scalar, policy_name
 from topas_env.compare._summary import BASELINES
 
-__all__ = ["HEAVY", "LOADS", "SUITE_SEEDS", "TIERS", "Entry", "Suite", "SuitePoint", "balanced_point", "ordered_runs",
-           "standard_points", "standard_suite"]  # fmt: skip
+__all__ = [
+    "HEAVY",
+    "LOADS",
+    "PAPER_CHARGE",
+    "SUITE_SEEDS",
+    "TIERS",
+    "Entry",
+    "Suite",
+    "SuitePoint",
+    "balanced_point",
+    "ordered_runs",
+    "place_of",
+    "standard_points",
+    "standard_suite",
+    "told_words",
+]  # fmt: skip
 
 SUITE_SEEDS = range(5_000, 5_020)
 """Nothing was trained, tuned or tried on these: training uses 1,000,000 and above, development those below 5,000."""
@@ -21,6 +35,7 @@ TIERS = ("all", "none")
 PAPER_WORKLOADS = ("chain-3", "dag-4", "dag-10-wide", "metagpt-sop", "metagpt-tl")
 SESSIONS = "sessions"
 HEAVY = ("metagpt-tl", SESSIONS)  # a run of these takes a planner longest, so they come last
+PAPER_CHARGE: dict[str, Scalar] = {"rebuild": "decode"}
 _SMALL_ENGINE: dict[str, Scalar] = {"kv_budget_tokens": 480_000}  # half of the pool, so that memory is scarce
 _RATE_SEED = 20_000_001
 _RATE_TASKS = 400
@@ -53,16 +68,18 @@ class Entry(msgspec.Struct, frozen=True):
         policy: Registered name.
         options: Keyword arguments of `make_policy`.
         group: What of it is varied, for tables.
+        told: Parameters of the profile that this policy is told in the place of the engine's own.
     """
 
     policy: str
     options: dict[str, Scalar] = {}
     group: str = ""
+    told: dict[str, Scalar] = {}
 
     @property
     def label(self) -> str:
         """Its name in tables and records."""
-        return policy_name(self.policy, self.options)
+        return policy_name(self.policy, self.options) + told_words(self.told)
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -87,6 +104,21 @@ class Suite(msgspec.Struct, frozen=True):
     def labels(self, policies: Sequence[str] | None = None) -> list[str]:
         """Returns the labels of the entries, or of those of some policies."""
         return [entry.label for entry in self.entries if policies is None or entry.policy in policies]
+
+
+def told_words(told: dict[str, Scalar]) -> str:
+    """Returns what a policy is told, as it is put after its name."""
+    return "".join(f" told {key}={value}" for key, value in told.items())
+
+
+def place_of(point: Point) -> tuple[Point, dict[str, Scalar]]:
+    """Returns the point that a run belongs to, and what its policy alone was told there.
+
+    Of `believed` what the point overrides is part of its world; anything else is a matter of the policy.
+    """
+    told = {name: value for name, value in point.believed.items() if name not in point.overrides}
+    own = {name: value for name, value in point.believed.items() if name in point.overrides}
+    return msgspec.structs.replace(point, believed=own), told
 
 
 def balanced_point(point: Point, load: float) -> Point:
@@ -131,11 +163,15 @@ def standard_points(
 
 
 def standard_suite(sessions: Path | None, tasks: int, seeds: Sequence[int]) -> Suite:
-    """Returns the leaderboard: every registered policy at the standard points."""
+    """Returns the leaderboard: every registered policy at the standard points.
+
+    TOPAS twice: told what the engine takes for preempted work, and told what the paper charges (equation 9).
+    """
     from topas_policies import policy_names
 
-    names = sorted(policy_names(), key=lambda name: name not in BASELINES)
-    return Suite("standard", tuple(standard_points(sessions, tasks)), tuple(map(Entry, names)), tuple(seeds))
+    entries = [Entry(name) for name in sorted(policy_names(), key=lambda name: name not in BASELINES)]
+    entries.append(Entry("topas", told=PAPER_CHARGE))
+    return Suite("standard", tuple(standard_points(sessions, tasks)), tuple(entries), tuple(seeds))
 
 
 def ordered_runs(suite: Suite, cost: Callable[[Entry], int]) -> list[RunConfig]:
@@ -149,4 +185,11 @@ def ordered_runs(suite: Suite, cost: Callable[[Entry], int]) -> list[RunConfig]:
     """
     runs = itertools.product(suite.entries, suite.points, suite.seeds)
     ranked = sorted(runs, key=lambda run: (cost(run[0]), run[1].workload in HEAVY, run[2]))
-    return [RunConfig(at.point, entry.policy, dict(entry.options), seed, suite.plugins) for entry, at, seed in ranked]
+    return [
+        RunConfig(_told(at.point, entry), entry.policy, dict(entry.options), seed, suite.plugins)
+        for entry, at, seed in ranked
+    ]
+
+
+def _told(point: Point, entry: Entry) -> Point:
+    return msgspec.structs.replace(point, believed={**point.believed, **entry.told}) if entry.told else point

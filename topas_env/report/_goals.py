@@ -30,7 +30,9 @@ def goals(standings: Standings, points: Sequence[SuitePoint], labels: Sequence[s
         behind, text = _behind(standings, points, labels)
         rows.append(("points where `rollout` is worse than the best of all others by more than 1%", "0", text))
         blocks += behind
-        for other, name in (("", "the best baseline"), (PAPER, "`topas`")):
+        family = [label for label in labels if label == PAPER or label.startswith((f"{PAPER} told", f"{PAPER}-keep"))]
+        for other in ("", *family):
+            name = f"`{other}`" if other else "the best baseline"
             found = _mean(standings, busy, PLANNER, other)
             if found is not None:
                 goal = f"at least {GAIN_PCT:g}% better"

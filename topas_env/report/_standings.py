@@ -7,7 +7,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env.compare import BASELINES, Interval, Point, Record, Samples, SuitePoint, interval_of, policy_label
+from topas_env.compare import (
+    BASELINES,
+    Interval,
+    Point,
+    Record,
+    Samples,
+    SuitePoint,
+    interval_of,
+    place_of,
+    policy_label,
+    told_words,
+)
 
 __all__ = ["Standing", "Standings", "mean_difference"]
 
@@ -35,7 +46,7 @@ class Standings:
     """
 
     def __init__(self, records: Iterable[Record], baselines: Sequence[str] = BASELINES) -> None:
-        self._records = list(records)
+        self._records = [_placed(record) for record in records]
         self._baselines = tuple(baselines)
         self._by_run: dict[tuple[bytes, str], dict[int, Record]] = {}
         for record in self._records:
@@ -104,6 +115,13 @@ class Standings:
         if seeds not in self._samples:
             self._samples[seeds] = Samples(self._records, seeds, Point)
         return self._samples[seeds]
+
+
+def _placed(record: Record) -> Record:
+    """Returns the record at the point that it belongs to, with all that is its policy's own in the policy's name."""
+    point, told = place_of(msgspec.convert(record["point"], Point))
+    name = policy_label(record) + told_words(told)
+    return {**record, "point": msgspec.to_builtins(point), "policy": name, "options": {}}
 
 
 def _key(point: Point) -> bytes:
