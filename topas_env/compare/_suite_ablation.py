@@ -8,7 +8,7 @@ from topas_env.compare._suite import Entry, Suite, standard_points
 
 __all__ = ["ABLATIONS", "ablation_suite"]
 
-POINTS = ("chain-3/0.75/all", "dag-4/0.75/none", "dag-10-wide/0.75/all", "metagpt-sop/0.95/all")
+POINTS = ("chain-3/0.75/all", "dag-4/0.75/none", "dag-10-wide/0.75/all", "metagpt-sop/0.75/all")
 ABLATIONS: dict[str, tuple[dict[str, Scalar], ...]] = {
     "candidates": ({"max_candidates": 4}, {"max_candidates": 8}, {"max_candidates": 30}),
     "base policies": (
