@@ -251,6 +251,16 @@ def test_topas_keep_preempts_nothing_and_is_topas_where_topas_preempts_nothing()
     assert preempted > 20
 
 
+@pytest.mark.parametrize("workload", ["dag-4", "metagpt-tl"])
+def test_topas_keep_on_arrays_decides_as_on_snapshots(workload: str) -> None:
+    """To the bit; point estimates have no path on arrays."""
+    drawn = load_workload(workload, num_tasks=15, seed=4)
+    fast, slow = (simulate(drawn, make_policy("topas-keep"), seed=4, compiled=way) for way in (True, False))
+    assert fast.jct_s.tobytes() == slow.jct_s.tobytes()
+    assert fast.decisions.tobytes() == slow.decisions.tobytes()
+    assert not hasattr(make_policy("topas-keep", estimates="point"), "decide_view")
+
+
 def fits(shown: Snapshot, running: set[str]) -> bool:
     """Whether what runs is within the budget, so that it can go on beside something new."""
     size = {a.name: a.prefix_tokens for w in shown.workflows for a in w.agents}

@@ -15,6 +15,7 @@ class Lookup:
         prefix_tokens: Length of each agent's prefix by its name, tokens.
         running: The running requests, in snapshot order.
         ready: The requests that wait for admission, in snapshot order.
+        worked_out: Room for what a policy works out once a snapshot, by task id.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -23,6 +24,7 @@ class Lookup:
         self.prefix_tokens = {agent.name: agent.prefix_tokens for w in snapshot.workflows for agent in w.agents}
         self.running = [request for request in snapshot.requests if request.status == "running"]
         self.ready = [request for request in snapshot.requests if request.status == "ready"]
+        self.worked_out: dict[str, dict[str, float]] = {}
         self._workflows = {w.name: w for w in snapshot.workflows}
         self._agents = {(w.name, stage.name): stage.agent for w in snapshot.workflows for stage in w.stages}
 

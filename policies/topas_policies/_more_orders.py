@@ -128,7 +128,9 @@ class ATLAS(_Levels):
 
     def attained_s(self, lookup: Lookup, request: RequestState) -> float:
         """Returns the service of the longest path of completed calls up to and in the request's stage, seconds."""
-        return _longest_attained_s(lookup, lookup.task(request))[request.stage]
+        if request.task not in lookup.worked_out:
+            lookup.worked_out[request.task] = _longest_attained_s(lookup, lookup.task(request))
+        return lookup.worked_out[request.task][request.stage]
 
 
 def _longest_attained_s(lookup: Lookup, task: TaskState) -> dict[str, float]:
@@ -138,5 +140,6 @@ def _longest_attained_s(lookup: Lookup, task: TaskState) -> dict[str, float]:
     longest: dict[str, float] = {}
     for position in workflow.order:
         stage = workflow.stages[position]
-        longest[stage.name] = received[stage.name] + max((longest[name] for name in stage.after), default=0.0)
+        before = [longest[name] for name in stage.after]
+        longest[stage.name] = received[stage.name] + (max(before) if before else 0.0)
     return longest

@@ -1,9 +1,17 @@
 """TOPAS without preemption, to tell what preemption costs it from what its choice of admissions gives."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from topas_env import Decision, Snapshot
 from topas_policies._topas import Topas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from topas_env._core.choice import Choice
+    from topas_env._core.layout import View
 
 __all__ = ["TopasKeep"]
 
@@ -20,6 +28,13 @@ class TopasKeep(Topas):
 
     name = "topas-keep"
 
+    @property
+    def decide_view(self) -> "Callable[[View, Choice], None]":
+        """The same decision for a state given as arrays; not there for point estimates, which need a snapshot."""
+        if self.estimates == "point":
+            raise AttributeError("decide_view")
+        return self._decide_view
+
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns the state with the largest score among those that preempt nothing."""
         requests = tuple(
@@ -27,3 +42,13 @@ class TopasKeep(Topas):
             for request in snapshot.requests
         )
         return super().decide(msgspec.structs.replace(snapshot, requests=requests))
+
+    def _decide_view(self, v: "View", choice: "Choice") -> None:
+        """Writes the decision; the credits of the running requests are put back as they were."""
+        from topas_env._core.search import topas
+
+        rows = v.running[: int(v.head["n_running"][0])]
+        own = v.requests["credit"][rows]
+        v.requests["credit"][rows] = _NEVER_S
+        topas(v, self._params, choice)
+        v.requests["credit"][rows] = own
