@@ -8,6 +8,7 @@ import pytest
 from reference.random_snapshots import random_snapshot
 from topas_env import Snapshot, check_decision, load_workload, simulate
 from topas_policies import make_policy
+from topas_policies._more_orders import HRRN
 
 NAMES = ["kvflow", "continuum", "infercept", "plas", "atlas", "lpm-bounded", "hrrn"]
 PROFILE = "qwen2.5-32b-a100-80g"
@@ -249,6 +250,28 @@ def test_topas_keep_preempts_nothing_and_is_topas_where_topas_preempts_nothing()
             preempted += 1
     assert kept > 20
     assert preempted > 20
+
+
+@pytest.mark.parametrize("name", ["hrrn", "plas", "atlas", "lpm-bounded"])
+@pytest.mark.parametrize(("workload", "rate"), [("dag-10-wide", 0.5), ("metagpt-tl", 0.05)])
+def test_orders_on_arrays_are_those_on_snapshots(name: str, workload: str, rate: float) -> None:
+    """To the bit; the many ready requests of dag-10-wide are past the number at which lpm gives up."""
+    drawn = load_workload(workload, num_tasks=60, arrival_rate=rate, seed=4)
+    fast, slow = (simulate(drawn, make_policy(name), seed=4, compiled=way) for way in (True, False))
+    assert fast.decisions.tobytes() == slow.decisions.tobytes()
+    assert fast.jct_s.tobytes() == slow.jct_s.tobytes()
+    if name == "lpm-bounded" and workload == "dag-10-wide":
+        assert fast.decisions["ready"].max() > 128
+        assert fast.decisions["ready"].min() < 16
+
+
+def test_a_policy_derived_from_an_order_keeps_its_own() -> None:
+    class LastCome(HRRN):
+        def order(self, lookup: Any) -> Any:
+            return super().order(lookup)[::-1]
+
+    assert hasattr(make_policy("hrrn"), "decide_view")
+    assert not hasattr(LastCome(), "decide_view")
 
 
 @pytest.mark.parametrize("workload", ["dag-4", "metagpt-tl"])

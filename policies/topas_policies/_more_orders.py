@@ -5,17 +5,26 @@ All follow the shared rule of `QueuePolicy`: nothing that runs is preempted, and
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from topas_env._snapshot import RequestState, TaskState
-from topas_policies._baselines import LPM, QueuePolicy, first_come
+from topas_policies._baselines import LPM, LPM_QUEUE_LIMIT, QueuePolicy, first_come
 from topas_policies._lookup import Lookup
 from topas_policies._parameters import count, weight
 from topas_policies._paths import remaining_path_s
+from topas_policies._queue_view import ArrayOrder, attained_s, longest_attained_s
+
+if TYPE_CHECKING:
+    from topas_env._core.layout import View
 
 __all__ = ["ATLAS", "HRRN", "PLAS", "BoundedLPM"]
 
 
-class HRRN(QueuePolicy):
+class HRRN(ArrayOrder, QueuePolicy):
     """Highest response ratio next: the task whose time here is the largest multiple of the work it has left.
 
     The ratio is (wait + service) / service (Brinch Hansen, 1971). The job is the task: service is its expected
@@ -37,8 +46,20 @@ class HRRN(QueuePolicy):
 
         return sorted(lookup.ready, key=lambda request: (-ratio(request), first_come(request)))
 
+    def keys(self, v: "View", ready: NDArray[Any]) -> Sequence[NDArray[np.float64]]:
+        """Returns minus the ratios."""
+        from topas_env._core.choice import default_params
+        from topas_env._core.paths import remaining_paths
 
-class BoundedLPM(LPM):
+        left = np.full(len(v.tasks), np.nan)
+        remaining_paths(v, default_params(), left)
+        service = left[ready["task"]]
+        wait = v.head["time"][0] - v.tasks["arrival"][ready["task"]]
+        some = service > 0.0
+        return (np.where(some, -(1.0 + wait / np.where(some, service, 1.0)), -math.inf),)
+
+
+class BoundedLPM(ArrayOrder, LPM):
     """Longest prefix match with a bound: what has waited longer than `bound_s` goes first, the oldest in front.
 
     Users of SGLang report tails of 20 to 60 s under lpm, since a request whose prefix is cold may wait for ever
@@ -60,8 +81,18 @@ class BoundedLPM(LPM):
         late = {request.id for request in overdue}
         return overdue + [request for request in super().order(lookup) if request.id not in late]
 
+    def keys(self, v: "View", ready: NDArray[Any]) -> Sequence[NDArray[np.float64]]:
+        """Returns whether a request is not overdue, and minus its match where lpm orders those."""
+        rest = ready["ready"] > v.head["time"][0] - self.bound_s
+        if len(ready) > LPM_QUEUE_LIMIT:
+            return (rest.astype(np.float64),)
+        agents = v.agents[ready["agent"]]
+        there = (agents["resident"] | agents["cached"]).astype(bool)
+        match = ready["cached"] + np.where(there, agents["prefix"], 0)
+        return rest.astype(np.float64), np.where(rest, -match, 0.0)
 
-class _Levels(QueuePolicy):
+
+class _Levels(ArrayOrder, QueuePolicy):
     """What PLAS and ATLAS share: queues of doubling quanta, first come first served in each, and promotion.
 
     Autellix (arXiv:2502.13965, section 4): a call starts in the queue that the service of its program so far leads to;
@@ -88,13 +119,28 @@ class _Levels(QueuePolicy):
         """Returns the ready requests, those of the first queue first."""
         return sorted(lookup.ready, key=lambda request: (self.level(lookup, request), first_come(request)))
 
+    @abstractmethod
+    def attained_all_s(self, v: "View", ready: NDArray[Any]) -> NDArray[np.float64]:
+        """Returns the same for all ready requests of a state given as arrays."""
+
+    def keys(self, v: "View", ready: NDArray[Any]) -> Sequence[NDArray[np.float64]]:
+        """Returns the queues."""
+        now, scale = float(v.head["time"][0]), float(v.head["age_scale"][0])
+        arrivals = v.tasks["arrival"][ready["task"]].tolist()
+        pairs = zip(arrivals, self.attained_all_s(v, ready).tolist(), strict=True)
+        return (np.array([self._level(attained, now - arrival - attained, scale) for arrival, attained in pairs]),)
+
     def level(self, lookup: Lookup, request: RequestState) -> int:
         """Returns the queue of a request, 0 for the first."""
         attained = self.attained_s(lookup, request)
         wait = lookup.snapshot.time_s - lookup.task(request).arrival_s - attained
+        return self._level(attained, wait, lookup.snapshot.age_scale_s)
+
+    def _level(self, attained: float, wait: float, scale: float) -> int:
+        """Returns the queue that so much service and waiting lead to; `scale` is the mean service of a task."""
         if self.promotion and attained > 0.0 and wait >= self.promotion * attained:
             return 0
-        first = self.quantum * lookup.snapshot.age_scale_s
+        first = self.quantum * scale
         if attained < first:
             return 0
         steps = 1 + math.floor(math.log2(attained / first)) if first > 0.0 else self.levels
@@ -115,6 +161,10 @@ class PLAS(_Levels):
         """Returns the service of all completed calls of the task, seconds."""
         return lookup.attained_s(lookup.task(request))
 
+    def attained_all_s(self, v: "View", ready: NDArray[Any]) -> NDArray[np.float64]:
+        """Returns the service of all completed calls of each request's task, seconds."""
+        return attained_s(v, ready["task"])
+
 
 class ATLAS(_Levels):
     """Adaptive thread-level attained service: the less service on the path to a stage, the earlier its queue.
@@ -131,6 +181,10 @@ class ATLAS(_Levels):
         if request.task not in lookup.worked_out:
             lookup.worked_out[request.task] = _longest_attained_s(lookup, lookup.task(request))
         return lookup.worked_out[request.task][request.stage]
+
+    def attained_all_s(self, v: "View", ready: NDArray[Any]) -> NDArray[np.float64]:
+        """Returns the service of the longest path of each request, seconds."""
+        return longest_attained_s(v, ready["task"], ready["pos"])
 
 
 def _longest_attained_s(lookup: Lookup, task: TaskState) -> dict[str, float]:
