@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from topas_env import Decision, Snapshot
 from topas_env._core.choice import default_params
-from topas_env._core.codes import CODES
+from topas_env._core.codes import CODES, LPM_QUEUE_LIMIT
 from topas_env._snapshot import RequestState
 from topas_policies._lookup import Lookup
 from topas_policies._parameters import count
@@ -20,8 +20,6 @@ from topas_policies._paths import remaining_path_s
 from topas_policies._policy import Policy
 
 __all__ = ["FCFS", "LAS", "LPM", "SPF", "SRPT", "GatedLPM", "ParrotFCFS", "QueuePolicy"]
-
-LPM_QUEUE_LIMIT = 128  # SGLang's schedule_policy.py turns lpm into fcfs above so many waiting requests
 
 
 class QueuePolicy(Policy):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from topas_env._core.codes import LPM_QUEUE_LIMIT
 from topas_env._snapshot import RequestState, TaskState
-from topas_policies._baselines import LPM, LPM_QUEUE_LIMIT, QueuePolicy, first_come
+from topas_policies._baselines import LPM, QueuePolicy, first_come
 from topas_policies._lookup import Lookup
 from topas_policies._parameters import count, weight
 from topas_policies._paths import remaining_path_s

@@ -6,17 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice
-from topas_env._core.codes import CODES
-from topas_env._core.estimates import GROUP, READY_INFO, Estimates, estimate, reserved
+from topas_env._core.codes import CODES, LPM_QUEUE_LIMIT
+from topas_env._core.estimates import Estimates, estimate, reserved
 from topas_env._core.jit import inner, lean
 from topas_env._core.layout import View
+from topas_env._core.marginals import GROUP, READY_INFO, new_paths
 
 __all__ = ["baseline", "baseline_from"]
 
 _LPM, _PARROT, _LAS, _SPF, _SRPT, _GATED = (
     CODES[name] for name in ("lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm")
 )
-LPM_QUEUE_LIMIT = 128  # SGLang's lpm falls back to fcfs above so many waiting requests
 
 
 @lean
@@ -127,6 +127,5 @@ def baseline(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
     if code == _SRPT:
         baseline_from(v, code, params[0].gate, estimate(v, params), out)
     else:
-        nothing = np.zeros((0, 0))
-        e = Estimates(np.zeros(0, READY_INFO), np.zeros(0, GROUP), nothing, nothing)
+        e = Estimates(np.empty(0, READY_INFO), np.empty(0, GROUP), new_paths(0, 0, 0, 0))
         baseline_from(v, code, params[0].gate, e, out)

@@ -62,31 +62,6 @@ def _keep_if_new(c: Candidates, origin: int) -> bool:
 
 
 @inner
-def _without_reuse(p: Problem, pool: Pool) -> tuple[Problem, Pool]:
-    """Returns the same packing with beta = 0, for the enumerated search, in which reuse steers nothing."""
-    active = p.active.copy()
-    for a in range(active.shape[0]):
-        active[a].reuse = 0.0
-    sets = pool.sets[: pool.used[0]].copy()
-    entries = pool.entries[: pool.used[1]].copy()
-    for s in range(sets.shape[0]):
-        mine = sets[s]
-        mine.reuse = 0.0
-        if mine.best == -np.inf:
-            continue
-        mine.best = -np.inf
-        for k in range(mine.n_picks + 1):
-            x = entries[mine.start + k]
-            if not np.isnan(x.score):
-                x.score = x.admit - mine.move_s * x.waiting - mine.redo - mine.revoke
-                mine.best = max(mine.best, x.score)
-    return (
-        Problem(p.limits, active, p.ready, p.running, p.by_agent, p.groups, p.full, p.after),
-        Pool(pool.used, pool.member, sets, entries),
-    )
-
-
-@inner
 def _variants(
     v: View,
     params: NDArray[Any],
@@ -110,16 +85,13 @@ def _variants(
         for plain in range(2):
             if c.count[0] >= limit:
                 return
-            if plain == 1:
-                if given.beta == 0.0:
-                    continue
-                if enumerated:
-                    q, found = _without_reuse(q, found)
-                else:
-                    own[0].beta = 0.0
-                    q = state_problem(v, own, e, counts)
-                    found = search(q, given.max_enumerated)
-            s, k, states = best_state(q, found)
+            if plain == 1 and given.beta == 0.0:
+                continue
+            if plain == 1 and not enumerated:
+                own[0].beta = 0.0
+                q = state_problem(v, own, e, counts)
+                found = search(q, given.max_enumerated)
+            s, k, states = best_state(q, found, plain == 1)
             code = _TOPAS + (1 if plain else 0) * (_AGING - _TOPAS) if aged == 0 else (_BASE if plain else _REUSE)
             out = _slot(c, c.count[0])
             write_choice(v, q, found, s, k, out)

@@ -1,6 +1,6 @@
-"""Integer codes of the policies that have a compiled path."""
+"""Integer codes of the policies that have a compiled path, and what both their paths go by."""
 
-__all__ = ["CODES"]
+__all__ = ["CODES", "LPM_QUEUE_LIMIT"]
 
 CODES = {
     "fcfs": 0,
@@ -15,3 +15,4 @@ CODES = {
     "topas-reuse": 9,
     "topas-aging": 10,
 }
+LPM_QUEUE_LIMIT = 128  # SGLang's schedule_policy.py turns lpm into fcfs above so many waiting requests

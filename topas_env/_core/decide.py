@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from topas_env._core.baselines import baseline
 from topas_env._core.choice import Choice
 from topas_env._core.codes import CODES
-from topas_env._core.estimates import estimate, refresh
-from topas_env._core.jit import inner, kernel
+from topas_env._core.estimates import estimate
+from topas_env._core.jit import kernel, lean
 from topas_env._core.layout import View
+from topas_env._core.marginals import complete
 from topas_env._core.problem import Problem, reuse_counts, state_problem
 from topas_env._core.search import topas
 
@@ -28,7 +29,7 @@ def decide(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
         topas(v, params, out)
 
 
-@inner
+@lean
 def score_state(v: View, p: Problem, beta: float, counts: NDArray[np.int64], out: Choice) -> None:
     """Fills terms and credits of the state that `out` names, whose prefixes may be idle (SCHEDULER.md section 4)."""
     h = v.head[0]
@@ -55,29 +56,21 @@ def score_state(v: View, p: Problem, beta: float, counts: NDArray[np.int64], out
             r = v.requests[row]
             info.redo += h.rebuild_token * r.generated
             info.revoke += r.credit
-    position = np.full(v.requests.shape[0], -1, np.int64)
-    for i in range(h.n_ready):
-        position[v.ready[i]] = i
-    n = p.ready.shape[0]
-    picked = np.zeros(n, np.uint8)
-    marginal = np.empty(n)
-    for i in range(n):
-        marginal[i] = p.ready[i].marginal
-    waits = np.zeros(p.groups.shape[0], np.uint8)
+    p.limits[0].turn += 1
+    turn = p.limits[0].turn
     n_waits = 0
     info.admit = 0.0
     for k in range(info.n_kept, info.n_kept + info.n_admitted):
-        i = position[out.rows[k]]
+        i = p.position[out.rows[k]]
         r = p.ready[i]
+        group = p.groups[r.group]
         agent = v.agents[v.requests[out.rows[k]].agent]
-        out.credits[k] = r.weight * marginal[i]
+        out.credits[k] = r.weight * (r.now_marginal if group.pass_of_done == turn else r.marginal)
         info.admit += out.credits[k]
-        if not agent.resident and not agent.cached and not waits[r.group]:
-            waits[r.group] = 1
+        if not agent.resident and not agent.cached and group.waits != turn:
+            group.waits = turn
             n_waits += 1
-        picked[i] = 1
-        if p.groups[r.group].first != p.groups[r.group].last:
-            refresh(p.ready, p.groups[r.group], p.full, p.after, picked, marginal)
+        complete(p.paths, p.ready, p.groups, i, turn)
     info.move = (h.offload_token * outgoing + h.load_token * incoming) * n_waits
     info.total = info.admit - info.move - info.redo - info.revoke + info.reuse
 

@@ -1,57 +1,15 @@
-"""Service estimates and remaining paths (SCHEDULER.md sections 2 and 3; paper, equations 4 to 6).
-
-A task's longest remaining path starts at a *source*: an unfinished stage whose predecessors are all done. A waiting
-stage has an unfinished predecessor, and a hypothetical completion changes the residual of a ready stage only, which
-is a source. So with `down` the longest path behind a source, drawn once, the path of one joint outcome is
-
-    max over sources s of (Z_s or max(Z_s - D_s, 0)) + down_s
-
-and all marginals of a task follow from two numbers a source and outcome: `full` (not completed) and `after`
-(completed).
-"""
+"""Service estimates and paths of tasks with a ready request (SCHEDULER.md sections 2 and 3; paper, eq. 4 to 6)."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.jit import inner, lean
+from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import DONE, READY, WAITING, View
+from topas_env._core.marginals import GROUP, READY_INFO, Paths, first_marginals, new_paths
 
-__all__ = ["GROUP", "READY_INFO", "Estimates", "call_estimate", "estimate", "refresh", "reserved"]
-
-NOISE = 1e-9  # a marginal below this share of the path is zero
-
-
-READY_INFO = np.dtype(
-    [
-        ("reserve", "i8"),  # d_r of SNAPSHOT.md
-        ("group", "i8"),  # position of its task in `Estimates.groups`
-        ("row", "i8"),  # of its stage in `full` and `after`
-        ("following", "i8"),  # next ready request of the same task, or -1
-        ("agent", "i8"),  # position among the active agents
-        ("place", "i8"),  # in the order of task arrival, ready_s and id
-        ("shared", "i8"),  # 1: its task has another ready or running request, so its worth changes while packing
-        ("weight", "f8"),  # g of the task (paper, equation 12)
-        ("worth", "f8"),  # weight * marginal / reserve, what GreedyPack goes by
-        ("marginal", "f8"),  # progress with no hypothetical completion, seconds
-    ],
-    align=True,
-)
-
-GROUP = np.dtype(
-    [
-        ("task", "i8"),  # row in `View.tasks`
-        ("first", "i8"),  # first ready request
-        ("last", "i8"),
-        ("row0", "i8"),  # first of its sources' rows
-        ("n_rows", "i8"),
-        ("outcomes", "i8"),  # joint outcomes, equally likely
-        ("older", "i8"),  # the last distinct state before it, of the same workflow
-        ("path", "f8"),  # expected longest remaining path, seconds
-    ],
-    align=True,
-)
+__all__ = ["Estimates", "call_estimate", "estimate", "reserved"]
 
 
 class Estimates(NamedTuple):
@@ -60,14 +18,12 @@ class Estimates(NamedTuple):
     Attributes:
         ready: READY_INFO (n_ready,), one for each position in `View.ready`.
         groups: GROUP (n_tasks,), the tasks in the order of their first ready request.
-        full: float64 (rows, outcomes), path from a source that is not completed.
-        after: float64 (rows, outcomes), path from it once its request is completed.
+        paths: Their paths.
     """
 
     ready: NDArray[Any]
     groups: NDArray[Any]
-    full: NDArray[np.float64]
-    after: NDArray[np.float64]
+    paths: Paths
 
 
 @lean
@@ -143,7 +99,7 @@ def _residual(v: View, task: int, pos: int) -> tuple[int, int, float, float]:
 
 @lean
 def _steps(n_stages: int, out: NDArray[np.float64]) -> None:
-    """Writes the steps a_j of the R_d sequence for a workflow of `n_stages` stages (Roberts, 2018)."""
+    """Writes draw k of stage j as out[j, k], in [0, 1): the R_d sequence for `n_stages` stages (Roberts, 2018)."""
     root = 1.5
     for _ in range(64):
         power = root**n_stages
@@ -153,7 +109,11 @@ def _steps(n_stages: int, out: NDArray[np.float64]) -> None:
             break
     for j in range(n_stages):
         a = root ** -(j + 1.0)
-        out[j] = a - np.floor(a)
+        step = a - np.floor(a)
+        draws = out[j]
+        for k in range(draws.shape[0]):
+            u = 0.5 + (k + 1) * step
+            draws[k] = u - np.floor(u)
 
 
 @lean
@@ -171,130 +131,167 @@ def _same_state(v: View, a: int, b: int, n_stages: int) -> bool:
     return True
 
 
-@inner
-def _task_paths(
-    v: View,
-    task: int,
-    limit: int,
-    scenarios: int,
-    steps: NDArray[np.float64],
-    row0: int,
-    full: NDArray[np.float64],
-    after: NDArray[np.float64],
-) -> tuple[int, int]:
-    """Fills the rows of one task's sources from `row0` on; returns the numbers of sources and of joint outcomes."""
-    w = v.workflows[v.tasks[task].workflow]
-    n = w.n_stages
-    first = np.empty(n, np.int64)
-    count = np.empty(n, np.int64)
-    spent = np.empty(n)
-    point = np.empty(n)
-    joint = 1.0
-    for j in range(n):
-        if v.task_stages[task, j].status != DONE:
-            first[j], count[j], spent[j], point[j] = _residual(v, task, j)
-            joint *= count[j]
-    exact = joint <= limit
-    outcomes = int(joint) if exact else scenarios
-    z = np.empty(n)
-    down = np.empty(n)
-    n_rows = 0
-    for k in range(outcomes):
-        left = k
-        n_rows = 0
-        for back in range(n - 1, -1, -1):
-            j = v.topo[w.stage0 + back]
-            state = v.task_stages[task, j]
-            if state.status == DONE:
-                continue
-            if first[j] < 0:
-                z[j] = point[j]
-            else:
-                if exact:
-                    pick = left % count[j]
-                    left //= count[j]
-                else:
-                    u = 0.5 + (k + 1) * steps[j]
-                    pick = int(count[j] * (u - np.floor(u)))
-                z[j] = v.ordered[w.stage0 + j, first[j] + pick] - spent[j]
-            below = 0.0
-            stage = v.stages[w.stage0 + j]
-            for e in range(stage.succ0, stage.succ0 + stage.n_succ):
-                s = v.succs[e]
-                if v.task_stages[task, s].status != DONE:
-                    below = max(below, z[s] + down[s])
-            down[j] = below
-            if state.status != WAITING:
-                row = row0 + n_rows
-                full[row, k] = z[j] + below
-                if state.status == READY:
-                    after[row, k] = (
-                        max(z[j] - call_estimate(v.head[0], v.stats, v.requests[state.request]), 0.0) + below
-                    )
-                n_rows += 1
-    return n_rows, outcomes
+SPREAD = np.dtype(
+    [
+        ("first", "i8"),  # of `View.ordered`, -1 for a point mass
+        ("count", "i8"),
+        ("spent", "f8"),
+        ("point", "f8"),
+        ("row", "i8"),  # among the rows of its task
+        ("fresh", "i8"),  # 1: nothing of it and of what follows it was served, so every such task has the same draws
+        ("at", "i8"),  # row of `Draws.z` and `Draws.down`
+    ],
+    align=True,
+)
+
+
+class Draws(NamedTuple):
+    """Draws of the residuals, and scratch.
+
+    Attributes:
+        uniform: float64 (workflows, stages of one, scenarios), in [0, 1).
+        known: int64 (stages,), 1 where the draws of an unserved stage are in its row of `z` and `down`.
+        z: float64 (stages + stages of one, outcomes), residual of a stage: first the unserved ones, then those of
+            the task at hand.
+        down: float64, the same for the longest path behind it.
+        spread: SPREAD (stages of one,), of the task at hand.
+    """
+
+    uniform: NDArray[np.float64]
+    known: NDArray[np.int64]
+    z: NDArray[np.float64]
+    down: NDArray[np.float64]
+    spread: NDArray[Any]
 
 
 @lean
-def _row_of(v: View, task: int, pos: int) -> int:
-    """Returns how many sources of the task come before stage `pos` in the order that `_task_paths` writes them."""
+def _residuals(v: View, task: int, d: Draws, limit: int) -> int:
+    """Fills `spread` for the unfinished stages of a task.
+
+    Returns:
+        The number of joint outcomes where all of them are enumerated, else 0.
+    """
+    w = v.workflows[v.tasks[task].workflow]
+    joint = 1.0
+    for j in range(w.n_stages):
+        if v.task_stages[task, j].status != DONE:
+            x = d.spread[j]
+            x.first, x.count, x.spent, x.point = _residual(v, task, j)
+            joint *= x.count
+    if joint <= limit:
+        return int(joint)
+    return 0
+
+
+@lean
+def _draw(v: View, stage: int, x: Any, period: int, u: NDArray[np.float64], z: NDArray[np.float64]) -> None:
+    """Writes the residual of one stage in each joint outcome; `period` is 0 where they are not enumerated."""
+    if x.first < 0:
+        for k in range(z.shape[0]):
+            z[k] = x.point
+        return
+    values = v.ordered[stage]
+    first = x.first
+    count = x.count
+    spent = x.spent
+    if period == 0:
+        for k in range(z.shape[0]):
+            z[k] = values[first + int(count * u[k])] - spent
+    elif count == 1:
+        for k in range(z.shape[0]):
+            z[k] = values[first] - spent
+    else:
+        for k in range(z.shape[0]):
+            z[k] = values[first + (k // period) % count] - spent
+
+
+@lean
+def _stage_paths(v: View, task: int, j: int, d: Draws, period: int, outcomes: int) -> None:
+    """Writes the residual of a stage and the longest path behind it, unless they are there."""
+    w = v.tasks[task].workflow
+    stage0 = v.workflows[w].stage0
+    stage = v.stages[stage0 + j]
+    x = d.spread[j]
+    fresh = period == 0 and x.first >= 0 and x.spent == 0.0
+    for e in range(stage.succ0, stage.succ0 + stage.n_succ):
+        s = v.succs[e]
+        fresh = fresh and v.task_stages[task, s].status != DONE and d.spread[s].fresh == 1
+    x.fresh = 1 if fresh else 0
+    x.at = stage0 + j if fresh else d.known.shape[0] + j
+    if fresh and d.known[stage0 + j]:
+        return
+    _draw(v, stage0 + j, d.spread[j], period, d.uniform[w, j], d.z[x.at, :outcomes])
+    below = d.down[x.at, :outcomes]
+    for k in range(outcomes):
+        below[k] = 0.0
+    for e in range(stage.succ0, stage.succ0 + stage.n_succ):
+        s = v.succs[e]
+        if v.task_stages[task, s].status != DONE:
+            next_z = d.z[d.spread[s].at]
+            next_down = d.down[d.spread[s].at]
+            for k in range(outcomes):
+                path = next_z[k] + next_down[k]
+                longest = below[k]
+                below[k] = path if path > longest else longest  # noqa: FURB136
+    if fresh:
+        d.known[stage0 + j] = 1
+
+
+@lean
+def _write_row(
+    full: NDArray[np.float64],
+    after: NDArray[np.float64],
+    z: NDArray[np.float64],
+    below: NDArray[np.float64],
+    estimate: float,
+    outcomes: int,
+) -> None:
+    """Writes the path from a source in each outcome, and what it is once a request of `estimate` seconds is done."""
+    for k in range(outcomes):
+        left = z[k] - estimate
+        full[k] = z[k] + below[k]
+        after[k] = (left if left > 0.0 else 0.0) + below[k]  # noqa: FURB136
+
+
+@lean
+def _task_paths(v: View, task: int, mine: Any, limit: int, d: Draws, paths: Paths) -> None:
+    """Fills the rows of one task's sources from `mine.row0` on, and their number and that of the joint outcomes."""
+    w = v.workflows[v.tasks[task].workflow]
+    outcomes = _residuals(v, task, d, limit)
+    period = 1 if outcomes > 0 else 0
+    if period == 0:
+        outcomes = d.uniform.shape[2]
+    n_rows = 0
+    for back in range(w.n_stages - 1, -1, -1):
+        j = v.topo[w.stage0 + back]
+        state = v.task_stages[task, j]
+        if state.status == DONE:
+            continue
+        _stage_paths(v, task, i64(j), d, period, outcomes)
+        x = d.spread[j]
+        period *= x.count
+        if state.status == WAITING:
+            continue
+        x.row = n_rows
+        row = mine.row0 + n_rows
+        estimate = call_estimate(v.head[0], v.stats, v.requests[state.request]) if state.status == READY else 0.0
+        _write_row(paths.table[0, row], paths.table[1, row], d.z[x.at], d.down[x.at], estimate, outcomes)
+        n_rows += 1
+    mine.n_rows = n_rows
+    mine.outcomes = outcomes
+
+
+@lean
+def _rows_of(v: View, task: int, spread: NDArray[Any]) -> None:
+    """Writes for each source of the task how many come before it in the order that `_task_paths` writes them."""
     w = v.workflows[v.tasks[task].workflow]
     n = 0
     for back in range(w.n_stages - 1, -1, -1):
         j = v.topo[w.stage0 + back]
-        if j == pos:
-            return n
         status = v.task_stages[task, j].status
-        if status != DONE and status != WAITING:
+        if status not in (DONE, WAITING):
+            spread[j].row = n
             n += 1
-    return -1
-
-
-@inner
-def refresh(
-    ready: NDArray[Any],
-    group: Any,
-    full: NDArray[np.float64],
-    after: NDArray[np.float64],
-    picked: NDArray[np.uint8],
-    marginal: NDArray[np.float64],
-) -> float:
-    """Recomputes the marginals of a task's ready requests after the completions `picked` (uint8 (n_ready,)).
-
-    Returns:
-        The expected longest remaining path of the task after these completions, seconds.
-    """
-    row0 = group.row0
-    n_rows = group.n_rows
-    taken = np.zeros(n_rows, np.uint8)
-    gain = np.zeros(n_rows)
-    i = group.first
-    while i >= 0:
-        taken[ready[i].row - row0] = picked[i]
-        i = ready[i].following
-    path = 0.0
-    for k in range(group.outcomes):
-        best = -1.0
-        second = 0.0
-        at = 0
-        for r in range(n_rows):
-            x = after[row0 + r, k] if taken[r] else full[row0 + r, k]
-            if x > best:
-                second = max(best, 0.0)
-                best = x
-                at = r
-            elif x > second:
-                second = x
-        path += best
-        if not taken[at]:
-            gain[at] += best - max(second, after[row0 + at, k])
-    i = group.first
-    while i >= 0:
-        if not picked[i]:
-            r = ready[i].row - row0
-            marginal[i] = gain[r] / group.outcomes if gain[r] >= NOISE * path else 0.0
-        i = ready[i].following
-    return path / group.outcomes
 
 
 @inner
@@ -307,12 +304,14 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
     ready = np.zeros(n, READY_INFO)
     groups = np.zeros(n, GROUP)
     n_tasks = 0
-    most_rows = 0
+    rows = 0
+    widest = 0
     for i in range(n):
         row = v.ready[i]
         t = v.requests[row].task
         ready[i].reserve = reserved(v.head[0], v.requests[row])
         ready[i].following = -1
+        ready[i].tied = -1
         g = local[t]
         if g < 0:
             g = n_tasks
@@ -321,18 +320,28 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
             groups[g].first = i
             n_tasks += 1
             w = v.workflows[v.tasks[t].workflow]
+            sources = 0
             for j in range(w.n_stages):
                 status = v.task_stages[t, j].status
-                if status != DONE and status != WAITING:
-                    most_rows += 1
+                if status not in (DONE, WAITING):
+                    sources += 1
+            rows += sources
+            widest = max(widest, sources)
         else:
             ready[groups[g].last].following = i
         groups[g].last = i
         ready[i].group = g
+    depth = v.task_stages.shape[1]
     width = max(limit, scenarios)
-    full = np.empty((most_rows, width))
-    after = np.empty((most_rows, width))
-    steps = np.zeros((v.workflows.shape[0], v.task_stages.shape[1]))
+    n_stages = v.stages.shape[0]
+    paths = new_paths(rows, widest, width, n)
+    d = Draws(
+        np.empty((v.workflows.shape[0], depth, scenarios)),
+        np.zeros(n_stages, np.int64),
+        np.empty((n_stages + depth, width)),
+        np.empty((n_stages + depth, width)),
+        np.empty(depth, SPREAD),
+    )
     known = np.full(v.workflows.shape[0], -1, np.int64)
     used = 0
     for g in range(n_tasks):
@@ -340,7 +349,7 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
         w_index = v.tasks[mine.task].workflow
         w = v.workflows[w_index]
         if known[w_index] < 0:
-            _steps(w.n_stages, steps[w_index])
+            _steps(w.n_stages, d.uniform[w_index])
         # Tasks in the same state (fresh ones in a long queue) share their rows; the last few distinct states are tried.
         like = known[w_index]
         tries = 0
@@ -351,19 +360,18 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
             mine.row0 = groups[like].row0
             mine.n_rows = groups[like].n_rows
             mine.outcomes = groups[like].outcomes
-            continue
-        mine.row0 = used
-        mine.n_rows, mine.outcomes = _task_paths(v, mine.task, limit, scenarios, steps[w_index], used, full, after)
-        used += mine.n_rows
-        mine.older = known[w_index]
-        known[w_index] = g
-    marginal = np.zeros(n)
-    nothing = np.zeros(n, np.uint8)
-    for i in range(n):
-        r = v.requests[v.ready[i]]
-        ready[i].row = groups[ready[i].group].row0 + _row_of(v, r.task, r.pos)
-    for g in range(n_tasks):
-        groups[g].path = refresh(ready, groups[g], full, after, nothing, marginal)
-    for i in range(n):
-        ready[i].marginal = marginal[i]
-    return Estimates(ready, groups[:n_tasks], full, after)
+            mine.path = groups[like].path
+            _rows_of(v, mine.task, d.spread)
+        else:
+            mine.row0 = used
+            _task_paths(v, mine.task, groups[g], limit, d, paths)
+            first_marginals(paths, groups[g])
+            used += mine.n_rows
+            mine.older = known[w_index]
+            known[w_index] = g
+        i = mine.first
+        while i >= 0:
+            ready[i].row = mine.row0 + d.spread[v.requests[v.ready[i]].pos].row
+            ready[i].marginal = paths.sources[ready[i].row].first
+            i = ready[i].following
+    return Estimates(ready, groups[:n_tasks], paths)

@@ -66,8 +66,8 @@ _N_CODES = len(CODES)
 
 @lean
 def _squash(x: float) -> float:
-    """Returns a logarithm that keeps the sign, within the limits."""
-    y = np.log1p(abs(x))
+    """Returns log(1 + |x|) with the sign of x, within the limits."""
+    y = np.log(1.0 + abs(x))
     return min(y, LIMIT) if x >= 0.0 else -min(y, LIMIT)
 
 
@@ -165,7 +165,32 @@ def _overall(v: View, rows: NDArray[Any], out: NDArray[np.float32]) -> None:
 
 
 @inner
-def _candidate(v: View, rows: NDArray[Any], c: Candidates, k: int, out: NDArray[np.float32]) -> None:
+def _by_age(v: View, rows: NDArray[Any]) -> NDArray[np.int64]:
+    """Returns the ready requests, those of the oldest task first (they come nearly so: insertion is cheap)."""
+    n = v.head[0].n_ready
+    order = np.empty(n, np.int64)
+    for i in range(n):
+        row = v.ready[i]
+        j = i
+        while j > 0 and rows[order[j - 1]].age < rows[row].age:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = row
+    return order
+
+
+@lean
+def _candidate(
+    v: View,
+    rows: NDArray[Any],
+    by_age: NDArray[np.int64],
+    demand: NDArray[np.int64],
+    used: NDArray[np.int64],
+    c: Candidates,
+    k: int,
+    out: NDArray[np.float32],
+) -> None:
+    """Writes the features of candidate k; `demand` is the number of ready requests by agent, `used` is scratch."""
     h = v.head[0]
     unit = h.age_scale
     budget = float(h.budget)
@@ -175,7 +200,6 @@ def _candidate(v: View, rows: NDArray[Any], c: Candidates, k: int, out: NDArray[
     incoming = 0
     outgoing = 0
     n_prefixes = 0
-    used = np.zeros(v.agents.shape[0], np.uint8)
     tokens = 0
     age = 0.0
     depth = 0.0
@@ -187,7 +211,7 @@ def _candidate(v: View, rows: NDArray[Any], c: Candidates, k: int, out: NDArray[
     for i in range(total):
         row = c.rows[k, i]
         x = rows[row]
-        used[v.requests[row].agent] = 1
+        used[v.requests[row].agent] = k
         tokens += x.need
         if i >= info.n_kept:
             x.stamp = k
@@ -197,28 +221,25 @@ def _candidate(v: View, rows: NDArray[Any], c: Candidates, k: int, out: NDArray[
             sinks += x.sink
             call += x.call
             fill += x.fill
+    covered = -info.n_admitted  # the agent of what is admitted is always kept
     for a in range(v.agents.shape[0]):
         agent = v.agents[a]
         if c.prefixes[k, a]:
+            covered += demand[a]
             prefixes += agent.prefix
             n_prefixes += 1
-            if not used[a]:
+            if used[a] != k:
                 idle += agent.prefix
             if not agent.resident and not agent.cached:
                 incoming += agent.prefix
         elif agent.resident:
             outgoing += agent.prefix
-    covered = 0
-    uncovered = 0
     left_age = 0.0
     for i in range(h.n_ready):
-        row = v.ready[i]
-        if rows[row].stamp != k:
-            left_age = max(left_age, rows[row].age)
-            if c.prefixes[k, v.requests[row].agent]:
-                covered += 1
-            else:
-                uncovered += 1
+        x = rows[by_age[i]]
+        if x.stamp != k:
+            left_age = x.age
+            break
     n = max(info.n_admitted, 1)
     out[0] = 1.0
     out[1] = info.n_kept / max(h.n_running, 1)
@@ -245,7 +266,7 @@ def _candidate(v: View, rows: NDArray[Any], c: Candidates, k: int, out: NDArray[
     out[23] = _squash(sinks)
     out[24] = _squash(call / n / unit)
     out[25] = _squash(covered)
-    out[26] = _squash(uncovered)
+    out[26] = _squash(h.n_ready - info.n_admitted - covered)
     out[27] = _squash(info.admit / unit / max(fresh / budget, 1e-3))
     out[28] = _squash(fill / unit)
     for b in range(_N_CODES):
@@ -264,13 +285,18 @@ def features(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray
             candidate are zero.
     """
     table = _rows(v)
+    by_age = _by_age(v, table)
+    demand = np.zeros(v.agents.shape[0], np.int64)
+    used = np.full(v.agents.shape[0], -1, np.int64)
+    for i in range(v.head[0].n_ready):
+        demand[v.requests[v.ready[i]].agent] += 1
     _overall(v, table, overall)
     best = -np.inf
     for k in range(c.count[0]):
         best = max(best, c.info[k].total)
     for k in range(rows.shape[0]):
         if k < c.count[0]:
-            _candidate(v, table, c, k, rows[k])
+            _candidate(v, table, by_age, demand, used, c, k, rows[k])
             rows[k, _BEHIND] = _squash((c.info[k].total - best) / v.head[0].age_scale)
         else:
             for x in range(rows.shape[1]):

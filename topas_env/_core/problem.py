@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from topas_env._core.estimates import Estimates, reserved
 from topas_env._core.jit import inner, lean
 from topas_env._core.layout import DONE, WAITING, View
+from topas_env._core.marginals import Paths
 
 __all__ = ["Problem", "aging", "reuse_counts", "state_problem"]
 
@@ -18,7 +19,6 @@ ACTIVE = np.dtype(
         ("n_running", "i8"),
         ("ready0", "i8"),  # its ready requests are by_agent[ready0 : ready0 + n_ready]
         ("n_ready", "i8"),
-        ("n_alone", "i8"),  # the first of them, whose tasks have no other request, by worth
         ("prefix", "i8"),
         ("resident", "u1"),
         ("incoming", "u1"),  # neither resident nor cached
@@ -27,11 +27,17 @@ ACTIVE = np.dtype(
         ("reuse", "f8"),  # seconds that keeping the prefix is worth
         ("redo", "f8"),  # cost of preempting its running requests, seconds
         ("revoke", "f8"),  # credit lost by it, seconds
+        # While one prefix set is packed:
+        ("head", "i8"),  # its requests before this position of by_agent are out of the question
+        ("space", "i8"),  # what one of its requests may take
+        ("open", "i8"),  # 1: a member of the set that covers no request yet
     ],
     align=True,
 )
 
 RUNNING_INFO = np.dtype([("agent", "i8"), ("group", "i8")], align=True)  # group: -1 if its task has no ready request
+
+TIED = np.dtype([("ready", "i8"), ("agent", "i8"), ("reserve", "i8"), ("worth", "f8")], align=True)
 
 LIMITS = np.dtype(
     [
@@ -41,6 +47,12 @@ LIMITS = np.dtype(
         ("most", "i8"),  # K, 0 for no cap
         ("load", "f8"),
         ("offload", "f8"),
+        ("turn", "i8"),  # the number of passes: sets that were packed and states that were scored
+        # While one prefix set is packed:
+        ("room", "i8"),
+        ("free_slots", "i8"),
+        ("open_tokens", "i8"),  # the cheapest requests of its open agents
+        ("n_open", "i8"),
     ],
     align=True,
 )
@@ -55,9 +67,11 @@ class Problem(NamedTuple):
         ready: READY_INFO (n_ready,).
         running: RUNNING_INFO (n_running,).
         by_agent: int64 (n_ready,), positions in `ready` grouped by agent, each group by worth.
+        inside: int64 (m,), room for the members of one set.
+        tied: TIED (n_ready,), room for its tied requests.
+        position: int64 (capacity of requests,), position in `ready` of each row that is ready.
         groups: GROUP (n_tasks,), as in `Estimates`.
-        full: float64 (rows, outcomes), as in `Estimates`.
-        after: float64 (rows, outcomes), as in `Estimates`.
+        paths: As in `Estimates`.
     """
 
     limits: NDArray[Any]
@@ -65,9 +79,11 @@ class Problem(NamedTuple):
     ready: NDArray[Any]
     running: NDArray[Any]
     by_agent: NDArray[np.int64]
+    inside: NDArray[np.int64]
+    tied: NDArray[Any]
+    position: NDArray[np.int64]
     groups: NDArray[Any]
-    full: NDArray[np.float64]
-    after: NDArray[np.float64]
+    paths: Paths
 
 
 @lean
@@ -135,7 +151,7 @@ def _places(v: View, ready: NDArray[Any]) -> None:
 
 @lean
 def _by_worth(ready: NDArray[Any], order: NDArray[np.int64]) -> None:
-    """Sorts positions: those of shared tasks last, the others by worth, the greatest first, equals by place."""
+    """Sorts positions: by worth, the greatest first, equals by place."""
     n = order.shape[0]
     gap = 1
     while gap < n:
@@ -148,12 +164,7 @@ def _by_worth(ready: NDArray[Any], order: NDArray[np.int64]) -> None:
             j = i
             while j >= gap:
                 his = ready[order[j - gap]]
-                if mine.shared != his.shared:
-                    before = mine.shared < his.shared
-                elif mine.worth != his.worth:
-                    before = mine.worth > his.worth
-                else:
-                    before = mine.place < his.place
+                before = mine.worth > his.worth if mine.worth != his.worth else mine.place < his.place
                 if not before:
                     break
                 order[j] = order[j - gap]
@@ -197,14 +208,11 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
     for g in range(e.groups.shape[0]):
         groups[e.groups[g].task] = g
     running = np.zeros(h.n_running, RUNNING_INFO)
-    busy = np.zeros(e.groups.shape[0], np.uint8)
     for k in range(h.n_running):
         row = v.running[k]
         r = v.requests[row]
         running[k].agent = local[r.agent]
         running[k].group = groups[r.task]
-        if groups[r.task] >= 0:
-            busy[groups[r.task]] = 1
         mine = active[local[r.agent]]
         mine.kept += reserved(v.head[0], v.requests[row])
         mine.n_running += 1
@@ -217,14 +225,15 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
         ready[i].agent = local[r.agent]
         ready[i].weight = aging(v, r.task, p.rho)
         ready[i].worth = ready[i].weight * ready[i].marginal / ready[i].reserve
-        group = e.groups[ready[i].group]
-        if group.first != group.last or busy[ready[i].group]:
-            ready[i].shared = 1
+        ready[i].now_marginal = ready[i].marginal
+        ready[i].now_worth = ready[i].worth
         mine = active[local[r.agent]]
         mine.n_ready += 1
-        mine.n_alone += 1 - ready[i].shared
         if mine.cheapest < 0 or ready[i].reserve < mine.cheapest:
             mine.cheapest = ready[i].reserve
+    position = np.empty(v.requests.shape[0], np.int64)
+    for i in range(h.n_ready):
+        position[v.ready[i]] = i
     for x in range(1, m):
         active[x].ready0 = active[x - 1].ready0 + active[x - 1].n_ready
     by_agent = np.empty(h.n_ready, np.int64)
@@ -235,4 +244,8 @@ def state_problem(v: View, params: NDArray[Any], e: Estimates, counts: NDArray[n
         fill[x] += 1
     for x in range(m):
         _by_worth(ready, by_agent[active[x].ready0 : active[x].ready0 + active[x].n_ready])
-    return Problem(limits, active[:m], ready, running, by_agent, e.groups, e.full, e.after)
+    inside = np.empty(m, np.int64)
+    tied = np.empty(h.n_ready, TIED)
+    return Problem(
+        limits, active[:m], ready, running, by_agent, inside, tied, position, e.groups.copy(), e.paths
+    )  # fmt: skip

@@ -247,14 +247,35 @@ def _before(p: Problem, pool: Pool, s: int, k: int, t: int, j: int) -> bool:
 
 
 @lean
-def best_state(p: Problem, pool: Pool) -> tuple[int, int, int]:
-    """Returns (set, picks, distinct states) of the best state; set -1 is the incumbent, -2 means there is none."""
+def _score(mine: Any, entry: Any, plain: bool) -> float:
+    """Returns the score of an allocation of a set, with beta = 0 where `plain`; NaN where it is not emitted."""
+    if not plain or np.isnan(entry.score):
+        return float(entry.score)
+    return float(entry.admit - mine.move_s * entry.waiting - mine.redo - mine.revoke)
+
+
+@lean
+def best_state(p: Problem, pool: Pool, plain: bool) -> tuple[int, int, int]:
+    """Returns the best state as (set, picks, distinct states); set -1 is the incumbent, -2 means there is none.
+
+    With `plain` it is the best one by the score without reuse (beta = 0), which steers nothing where every set is
+    packed.
+    """
     running = p.running.shape[0] > 0
-    stay = incumbent_score(p) if running else -np.inf
+    stay = -np.inf
+    if running:
+        stay = 0.0 if plain else incumbent_score(p)
     best = stay
     states = 1 if running else 0
     for s in range(pool.used[0]):
-        best = max(best, pool.sets[s].best)
+        mine = pool.sets[s]
+        if not plain:
+            best = max(best, mine.best)
+        elif mine.best > -np.inf:
+            for k in range(mine.n_picks + 1):
+                score = _score(pool.sets[s], pool.entries[mine.start + k], plain)
+                if score > best:  # not true of NaN
+                    best = score
     at_set = -1 if running and ties(stay, best) else -2
     at_picks = 0
     for s in range(pool.used[0]):
@@ -266,13 +287,12 @@ def best_state(p: Problem, pool: Pool) -> tuple[int, int, int]:
         for a in range(p.active.shape[0]):
             if (pool.member[s, a] == 1) != (p.active[a].n_running > 0):
                 own = False
-        hopeful = ties(mine.best, best)
         for k in range(mine.n_picks + 1):
-            score = pool.entries[mine.start + k].score
+            score = _score(pool.sets[s], pool.entries[mine.start + k], plain)
             if np.isnan(score) or (own and k == 0):
                 continue
             states += 1
-            if hopeful and ties(score, best) and (at_set == -2 or _before(p, pool, s, k, at_set, at_picks)):
+            if ties(score, best) and (at_set == -2 or _before(p, pool, s, k, at_set, at_picks)):
                 at_set = s
                 at_picks = k
     return at_set, at_picks, states
@@ -305,6 +325,6 @@ def topas(v: View, params: NDArray[Any], out: Choice) -> None:
         return
     p = state_problem(v, params, estimate(v, params), reuse_counts(v))
     pool = search(p, params[0].max_enumerated)
-    s, k, states = best_state(p, pool)
+    s, k, states = best_state(p, pool, False)
     write_choice(v, p, pool, s, k, out)
     out.info[0].n_scored = states
