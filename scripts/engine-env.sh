@@ -47,8 +47,13 @@ nodeps="$(grep -E '^(xgrammar|apache-tvm-ffi|compressed-tensors)' <<<"$pins")"
   jsonschema soundfile pyyaml loguru 'llguidance' \
   numba==0.68.1 gymnasium==1.4.0 typer rich scipy pytest hypothesis safetensors 2> >(grep -v 'requires\|resolver' >&2 || true)
 }
+# For examples and checks of docs/bridge.md; neither changes a package that SGLang needs.
+install_extras() {
+  "${pip[@]}" langgraph==1.2.24
+  "${pip[@]}" --no-deps sglang-router==0.3.2
+}
 # What SGLang needs changes with the version alone; our own package is installed again whenever its metadata changes.
-[ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$base "* ]] || install_engine
+[ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$base "* ]] || { install_engine && install_extras; }
 "${pip[@]}" hatchling editables
 "${pip[@]}" --no-deps --no-build-isolation -e "$root"
 echo "$key" >"$stamp"

@@ -27,18 +27,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
   exit 2
 fi
 mkdir -p "$out"
-port="${PORT:-30000}"
-"$python" -m sglang.launch_server "${flags[@]}" --host 127.0.0.1 --port "$port" >"$out/calibrate-server.log" 2>&1 &
-server=$!
-trap 'kill "$server" 2>/dev/null || true' EXIT
-for _ in $(seq 900); do
-  curl -fs "http://127.0.0.1:$port/health" >/dev/null && break
-  kill -0 "$server" 2>/dev/null || { echo "gpu-bench: the server ended, see $out/calibrate-server.log" >&2; exit 1; }
-  sleep 1
-done
-topas calibrate --url "http://127.0.0.1:$port" --name "$(basename "$model")" -o "$out/profile.json"
-kill "$server" && wait "$server" 2>/dev/null || true
-trap - EXIT
+topas calibrate --name "$(basename "$model")" -o "$out/profile.json" -- "${flags[@]}"
 for workload in $workloads; do
   topas bench "$workload" ${RATE:+--arrival-rate "$RATE"} --num-tasks "${TASKS:-100}" --traces "${TRACES:-5}" \
     --policies "$policies" --profile "$out/profile.json" --fidelity --out "$out/$workload" -- "${flags[@]}"

@@ -18,7 +18,7 @@ def test_every_number_has_a_source(name):
     profile = load_profile(name)
     assert profile.name == name
     assert profile.description
-    fields = set(profile.__struct_fields__) - {"name", "description", "sources"}
+    fields = set(profile.to_dict()) - {"name", "description", "sources"}
     assert set(profile.sources) == fields or set(profile.sources) == {"*"}
     assert load_profile(profile.to_dict()) == profile
     assert load_profile(profile) == profile

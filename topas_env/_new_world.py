@@ -173,6 +173,7 @@ def _physics(profile: EngineProfile, tier: bool, decision_s: float) -> NDArray[A
     p["max_running"] = min(profile.max_running_requests, 2**62)
     p["prefill_base"] = profile.prefill_base_s
     p["prefill_token"] = profile.prefill_s_per_token
+    p["prefill_kv"] = profile.prefill_s_per_kv_token
     p["chunk"] = profile.chunk_tokens
     p["mixed"] = profile.mixed_chunk
     p["step_base"] = profile.step_base_s
@@ -184,6 +185,8 @@ def _physics(profile: EngineProfile, tier: bool, decision_s: float) -> NDArray[A
     p["tier"] = tier
     p["eager"] = profile.eviction == "eager"
     p["decision"] = decision_s
+    p["latency"] = profile.call_latency_s
+    p["overlap"] = profile.overlap
     return p
 
 

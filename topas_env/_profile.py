@@ -18,6 +18,8 @@ _COUNTS = {"kv_budget_tokens": 1, "max_running_requests": 1, "chunk_tokens": 1} 
 _SECONDS = {  # and whether it must be above 0
     "prefill_base_s": False,
     "prefill_s_per_token": True,
+    "prefill_s_per_kv_token": False,
+    "call_latency_s": False,
     "step_base_s": False,
     "step_s_per_request": False,
     "step_s_per_kv_token": False,
@@ -26,6 +28,7 @@ _SECONDS = {  # and whether it must be above 0
     "offload_s_per_token": False,
     "reserve_ratio": False,
 }
+_LATER = {"prefill_s_per_kv_token": 0.0, "call_latency_s": 0.0, "overlap": False}  # left out where they do nothing
 
 
 class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,6 +42,7 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         max_running_requests: Most requests that may run at once.
         prefill_base_s: Fixed time of a prefill batch.
         prefill_s_per_token: Time per prompt token of a prefill batch.
+        prefill_s_per_kv_token: Time of a prefill batch per token of context of its requests, cached ones included.
         chunk_tokens: Most tokens of one prefill batch.
         mixed_chunk: Whether decoding requests get a token in each prefill batch; else prefill stalls decode.
         step_base_s: Fixed time of a decode step.
@@ -47,6 +51,10 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         decode_s_per_token: Time per output token that policies are told.
         load_s_per_token: Time per token to load a prefix from the host tier.
         offload_s_per_token: Time per token to release one to the host tier.
+        call_latency_s: Time from the end of a call in the engine until what follows it can be there, tool waits apart:
+            the answer's way to the client and the next request's way to the scheduler.
+        overlap: Whether the engine runs a step ahead of the results (SGLang's default), so that a call which a stop
+            token ends takes part in one more decode step.
         reserve_ratio: Share of the tokens that a request may still generate that is reserved for it.
         reserve_cap_tokens: Most tokens that the ratio is applied to; None for no cap.
         rebuild: How the output of a preempted request is rebuilt: `prefill` (SGLang) or `decode` (the paper's charge).
@@ -61,12 +69,15 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_running_requests: int
     prefill_base_s: float
     prefill_s_per_token: float
+    prefill_s_per_kv_token: float = 0.0
     chunk_tokens: int
     mixed_chunk: bool = False
     step_base_s: float
     step_s_per_request: float
     step_s_per_kv_token: float
     decode_s_per_token: float
+    call_latency_s: float = 0.0
+    overlap: bool = False
     load_s_per_token: float
     offload_s_per_token: float
     reserve_ratio: float
@@ -111,7 +122,7 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values that `load_profile` takes back unchanged."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
+        return {name: value for name, value in plain.items() if name not in _LATER or value != _LATER[name]}
 
 
 def profile_names() -> list[str]:

@@ -1,10 +1,12 @@
 """`topas bench`: a workload replayed against an endpoint, or against one server for each policy."""
 
 import asyncio
+import contextlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from topas_bridge._config import BridgeConfig
 from topas_bridge._lengths import VARIABLE as LENGTHS
 from topas_bridge._replay import Replay, ReplayOptions, replay
 from topas_bridge._serve import serve_environment
+from topas_bridge._steps import VARIABLE as STEPS
 from topas_bridge.testing import Server, start_server
-from topas_env import Workload
+from topas_env import Workflow, Workload
 from topas_env._errors import InputError
 
 __all__ = ["ENGINE_POLICIES", "BenchPlan", "bench_endpoint", "bench_policies", "mean_over_traces", "summary"]
@@ -31,22 +34,27 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policies: Names from the registry, and from `ENGINE_POLICIES`.
         traces: The traces, replayed one after the other on each policy's server; each policy gets all of them.
-        warm_up: A trace that is replayed first and not counted, so that statistics have been learned; None for none.
+        warm_up: Traces that are replayed first and not counted, so that statistics have been learned.
         flags: SGLang's flags, the same for all.
         environment: Variables for SGLang, the same for all.
         config: The bridge's settings but for the policy.
         options: How the traces are replayed.
         python: Interpreter with SGLang.
+        engine_core: Core that each server's scheduler gets for itself; None to leave that to the machine.
+        interleave: Whether each trace is replayed on all servers before the next, so that all policies meet the same
+            machine where its speed changes; servers whose turn it is not are stopped. Else one server after the other.
     """
 
     policies: tuple[str, ...]
     traces: tuple[Workload, ...]
-    warm_up: Workload | None
+    warm_up: tuple[Workload, ...]
     flags: tuple[str, ...]
     environment: dict[str, str]
     config: BridgeConfig
     options: ReplayOptions
     python: str
+    engine_core: int | None = None
+    interleave: bool = False
 
 
 def summary(result: Replay, **labels: Any) -> dict[str, Any]:
@@ -97,10 +105,10 @@ def bench_endpoint(
 def bench_policies(
     plan: BenchPlan, folder: Path, notice: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Starts a server for each policy, replays all traces on it, and writes everything to `folder`.
+    """Starts a server for each policy, replays all traces on each, and writes everything to `folder`.
 
-    Written are `settings.json` before the first run, `results.jsonl` (a line for each policy and trace) and the
-    requests of each run beside it.
+    Written are `settings.json` before the first run, `results.jsonl` (a line for each policy and trace), the requests
+    of each run beside it, and a log of what each engine ran (`steps-POLICY.jsonl`).
 
     Raises:
         InputError: Before anything starts, if a policy is unknown or SGLang is missing.
@@ -112,43 +120,75 @@ def bench_policies(
     (folder / "settings.json").write_text(json.dumps(_settings(plan), indent=1))
     lines = []
     with (folder / "results.jsonl").open("w") as file:
-        for policy in plan.policies:
-            for line in _bench_one(plan, policy, folder, notice):
-                lines.append(line)
-                file.write(json.dumps(line) + "\n")
-                file.flush()
+        for line in _in_turn(plan, folder) if plan.interleave else _one_by_one(plan, folder):
+            lines.append(line)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            notice(f"{line['policy']} trace {line['trace']}: mean JCT {line['mean_jct_s']:.3f} s")
     return lines
 
 
-def _bench_one(plan: BenchPlan, policy: str, folder: Path, notice: Callable[[str], None]) -> list[dict[str, Any]]:
-    environment = {**plan.environment, LENGTHS: "1"}
+def _one_by_one(plan: BenchPlan, folder: Path) -> Iterator[dict[str, Any]]:
+    """Replays all traces on one server after the other."""
+    for policy in plan.policies:
+        with _server(plan, policy, folder) as server:
+            for i in range(-len(plan.warm_up), len(plan.traces)):
+                yield from _replay_on(server, plan, policy, i, folder)
+
+
+def _in_turn(plan: BenchPlan, folder: Path) -> Iterator[dict[str, Any]]:
+    """Replays each trace on all servers before the next one; those whose turn it is not stand still."""
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for policy in plan.policies:
+            servers[policy] = stack.enter_context(_server(plan, policy, folder))
+            servers[policy].pause()
+        for i in range(-len(plan.warm_up), len(plan.traces)):
+            first = i % len(plan.policies)
+            for policy in plan.policies[first:] + plan.policies[:first]:
+                servers[policy].resume()
+                yield from _replay_on(servers[policy], plan, policy, i, folder)
+                servers[policy].pause()
+
+
+def _server(plan: BenchPlan, policy: str, folder: Path) -> contextlib.AbstractContextManager[Server]:
+    steps = (folder / f"steps-{policy}.jsonl").resolve()
+    steps.unlink(missing_ok=True)
     flags = [*plan.flags]
     config = None
     if policy in ENGINE_POLICIES:
         flags += ["--schedule-policy", policy.removeprefix("sglang-")]
     else:
         workflows = folder / "workflows.json"
-        workflows.write_bytes(msgspec.json.encode(plan.traces[0].workflows))
+        workflows.write_bytes(msgspec.json.encode(_workflows(plan.traces)))
         config = msgspec.structs.replace(plan.config, policy=policy, workflows=str(workflows.resolve()))
-    lines = []
-    with start_server(flags, config, environment=environment, python=plan.python) as server:
-        for i, trace in enumerate(([plan.warm_up] if plan.warm_up is not None else []) + list(plan.traces)):
-            counted = i - (plan.warm_up is not None)
-            server.post("/flush_cache", None)
-            before = server.state()
-            options = msgspec.structs.replace(plan.options, suffix=f"#{i}")
-            result = asyncio.run(replay(server.url, trace, options))
-            if counted < 0:
-                continue
-            line = summary(result, policy=policy, workload=trace.name, trace=counted)
-            line |= _bridge_columns(before, server.state())
-            lines.append(line)
-            path = folder / f"calls-{policy}-{counted}.jsonl"
-            path.write_bytes(b"\n".join(msgspec.json.encode(call) for call in result.calls))
-            (folder / f"jct-{policy}-{counted}.json").write_text(json.dumps(result.jct_s))
-            notice(f"{policy} trace {counted}: mean JCT {line['mean_jct_s']:.3f} s")
-        _check_alive(server, policy)
-    return lines
+    environment = {**plan.environment, LENGTHS: "1", STEPS: str(steps)}
+    return start_server(flags, config, environment=environment, python=plan.python, engine_core=plan.engine_core)
+
+
+def _replay_on(server: Server, plan: BenchPlan, policy: str, i: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Replays trace `i`, or one to warm up where it is negative, and yields its line of results if it counts."""
+    trace = plan.traces[i] if i >= 0 else plan.warm_up[i]
+    server.post("/flush_cache", None)
+    before = server.state()
+    options = msgspec.structs.replace(plan.options, suffix=f"#{i}")
+    began = time.monotonic()
+    result = asyncio.run(replay(server.url, trace, options))
+    ended = time.monotonic()
+    if i >= 0:
+        line = summary(result, policy=policy, workload=trace.name, trace=i)
+        line |= _bridge_columns(before, server.state()) | {"began_s": began, "ended_s": ended}
+        path = folder / f"calls-{policy}-{i}.jsonl"
+        path.write_bytes(b"\n".join(msgspec.json.encode(call) for call in result.calls))
+        (folder / f"jct-{policy}-{i}.json").write_text(json.dumps(result.jct_s))
+        yield line
+    _check_alive(server, policy)
+
+
+def _workflows(traces: Sequence[Workload]) -> list[Workflow]:
+    """Returns the workflows of all traces, each once."""
+    found = {workflow.name: workflow for trace in traces for workflow in trace.workflows}
+    return list(found.values())
 
 
 def _bridge_columns(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +219,8 @@ def _settings(plan: BenchPlan) -> dict[str, Any]:
         "sglang": sglang_version(),
         "policies": list(plan.policies),
         "traces": [{"workload": t.name, "num_tasks": t.num_tasks, "num_requests": t.num_requests} for t in plan.traces],
-        "warm_up": plan.warm_up is not None,
+        "warm_up": len(plan.warm_up),
+        "interleave": plan.interleave,
         "flags": list(plan.flags),
         "environment": plan.environment,
         "bridge": msgspec.to_builtins(plan.config),

@@ -40,7 +40,7 @@ def bench_table(lines: list[dict[str, Any]]) -> str:
 def fidelity_table(found: Fidelity) -> str:
     """Returns the fidelity report: simulator against engine."""
     rows: list[tuple[str, ...]] = [
-        ("policy", "simulated as", "engine mean s", "simulator", "error", "engine p99 s", "simulator", "error")
+        ("policy", "simulated as", "engine mean s", "simulator", "error", "engine p99 s", "simulator", "error", "speed")
     ]
     rows += [
         (
@@ -52,6 +52,7 @@ def fidelity_table(found: Fidelity) -> str:
             f"{entry.engine_p99_s:.3f}",
             f"{entry.simulated_p99_s:.3f}",
             f"{entry.p99_error_percent:+.1f}%",
+            f"{entry.slowness:.2f}",
         )
         for entry in found.policies
     ]

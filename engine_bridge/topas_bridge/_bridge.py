@@ -153,7 +153,12 @@ class Bridge:
         if self.residency.pins or changes.admitted or changes.finished:
             self.residency.retry()
         self._free_overdue(now)
-        if changes.arrived or changes.retracted or changes.finished or changes.aborted:
+        # A request that lost its place is no event: asked at once, a policy could go round in circles (docs/design.md).
+        for call in changes.retracted:
+            if self._rank is not None:
+                self._rank.pop(id(call.req), None)
+        emptied = changes.retracted and not batch.reqs
+        if changes.arrived or changes.finished or changes.aborted or emptied:
             self._event(batch, retracted, now)
 
     def _must_look(self, batch: Any, now: float) -> bool:
@@ -174,12 +179,12 @@ class Bridge:
 
     def _free_overdue(self, now: float) -> None:
         for call in self.ledger.calls.values():
-            if not call.running and not call.freed and call.managed and now - call.ready_s > self.config.hold_s:
+            if not call.running and not call.freed and call.managed and now - call.waits_s > self.config.hold_s:
                 call.freed = True
                 self.counts["freed"] += 1
                 if self.counts["freed"] == 1:
                     logger.warning(
-                        "topas: request %s waited %.0f s: SGLang's own order serves it", call.id, now - call.ready_s
+                        "topas: request %s waited %.0f s: SGLang's own order serves it", call.id, now - call.waits_s
                     )
 
     def _event(self, batch: Any, retracted: list[Any], now: float) -> None:
@@ -212,6 +217,8 @@ class Bridge:
                 total -= call.prompt_tokens + call.max_new_tokens
                 slots -= 1
         residency = self.residency
+        if self.config.reserve_ratio is None:
+            self.builder.reserve(pool.reserve_ratio(self.scheduler))
         cached = residency.cached(self.ledger.agents, now)
         snapshot, shown = self.builder.build(now, budget=total, slots=slots, pinned=list(residency.pins), cached=cached)
         self.last_snapshot = snapshot
@@ -231,7 +238,7 @@ class Bridge:
                 admitted = [min(ready, key=lambda call: call.ready_s)]
                 self.counts["forced"] += 1
         freed = [call for call in self.ledger.calls.values() if call.freed and not call.running]
-        freed.sort(key=lambda call: call.ready_s)
+        freed.sort(key=lambda call: call.waits_s)
         rank: dict[int, int] = {}
         for call in freed + admitted:
             rank.setdefault(id(call.req), len(rank))

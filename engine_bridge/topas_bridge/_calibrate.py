@@ -11,7 +11,7 @@ import numpy as np
 from topas_env import EngineProfile
 from topas_env._errors import InputError
 
-__all__ = ["Measurements", "calibrate", "fit_profile"]
+__all__ = ["Measurements", "calibrate", "engine_facts", "fit_profile"]
 
 
 class Measurements(NamedTuple):
@@ -117,7 +117,7 @@ async def _measure(
     generator = random.Random(seed)  # noqa: S311
     timeout = aiohttp.ClientTimeout(total=600.0)
     async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as session:
-        engine = await _facts(session)
+        engine = await engine_facts(session)
         room = int(engine["kv"])
 
         async def send(length: int, count: int) -> tuple[float, float]:
@@ -160,7 +160,8 @@ async def _step(send: Any, batch: int, context: int, output: int) -> float:
     return max((await run(output) - await run(short)) / (output - short), 1e-9)
 
 
-async def _facts(session: Any) -> dict[str, Any]:
+async def engine_facts(session: Any) -> dict[str, Any]:
+    """Returns SGLang's own facts of a server: version, model, KV pool, slots, chunk, overlap scheduling."""
     async with session.get("/server_info") as answer:
         if answer.status != 200:
             raise InputError(f"{session._base_url}: no SGLang server: status {answer.status}")  # noqa: SLF001
@@ -174,4 +175,5 @@ async def _facts(session: Any) -> dict[str, Any]:
         "slots": inner.get("effective_max_running_requests_per_dp") or info.get("max_running_requests"),
         "chunk": info.get("chunked_prefill_size") or 8192,
         "mixed": info.get("enable_mixed_chunk") or False,
+        "overlap": not info.get("disable_overlap_schedule", False),
     }

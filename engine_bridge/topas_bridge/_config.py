@@ -23,7 +23,8 @@ class BridgeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         imports: Modules to import first, which register policies of their own.
         profile: Name or path of the engine profile whose costs the policy is told; None for the built-in costs.
         workflows: Path of a JSON file with workflows (a workload file, or a list of workflows), None for none.
-        reserve_ratio: Share of the tokens that a request may still generate that is reserved; None for the profile's.
+        reserve_ratio: Share of the tokens that a request may still generate that is reserved; None for what SGLang
+            itself reserves for running requests at the moment.
         reserve_cap_tokens: Most tokens that the ratio applies to; None for no cap.
         budget_ms: Most time that one decision may take; a later answer is thrown away.
         isolation: `auto` runs policies without a compiled path in a thread, so that one that hangs cannot stop the

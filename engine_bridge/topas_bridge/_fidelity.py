@@ -1,11 +1,15 @@
 """How well the simulator foretells a real engine: the same traces, policy by policy."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from topas_env import EngineProfile, Workload
+from topas_bridge._engine_time import iterations, profile_of_stretch
+from topas_bridge._steps import read_log
+from topas_env import EngineProfile, Workload, simulate
+from topas_policies import make_policy
 
 __all__ = ["Fidelity", "PolicyFidelity", "fidelity"]
 
@@ -24,6 +28,7 @@ class PolicyFidelity(msgspec.Struct, frozen=True):
         engine_p99_s: Mean over traces of the p99 JCT, measured.
         simulated_p99_s: The same, simulated.
         p99_error_percent: By how much the simulator is above the engine.
+        slowness: Mean factor between the engine's batch times in the traces and those of the profile.
     """
 
     policy: str
@@ -34,6 +39,7 @@ class PolicyFidelity(msgspec.Struct, frozen=True):
     engine_p99_s: float
     simulated_p99_s: float
     p99_error_percent: float
+    slowness: float = 1.0
 
 
 class Fidelity(msgspec.Struct, frozen=True):
@@ -48,22 +54,33 @@ class Fidelity(msgspec.Struct, frozen=True):
     rank_correlation: float | None
 
 
-def fidelity(lines: list[dict[str, Any]], traces: tuple[Workload, ...], profile: EngineProfile) -> Fidelity:
+def fidelity(
+    lines: list[dict[str, Any]], traces: tuple[Workload, ...], profile: EngineProfile, folder: Path | None = None
+) -> Fidelity:
     """Simulates the traces of an engine comparison and compares.
+
+    The engine stands still for a policy's decisions in the simulator as long as they took on the engine, on average.
 
     Args:
         lines: Results of `bench_policies`, a line for each policy and trace.
         traces: The same traces.
         profile: A profile that was measured on the same engine, with its KV pool and slots.
+        folder: Folder of the comparison. With it each trace is simulated at the speed that the engine had in it by its
+            own log: the machine under an engine is not always equally fast. One factor a trace, for all its times, and
+            the reservation.
     """
-    from topas_env import simulate
-    from topas_policies import make_policy
-
     entries = []
     for policy in dict.fromkeys(line["policy"] for line in lines):
-        name = _NAMES.get(policy, policy)
         own = sorted((line for line in lines if line["policy"] == policy), key=lambda line: line["trace"])
-        jct = [simulate(traces[line["trace"]], make_policy(name), profile=profile, seed=0).jct_s for line in own]
+        ran = None if folder is None else iterations(read_log(folder / f"steps-{policy}.jsonl"))
+        name = _NAMES.get(policy, policy)
+        charged = float(np.mean([line.get("decision_ms", 0.0) for line in own])) / 1e3
+        jct, speeds = [], []
+        for line in own:
+            now = profile if ran is None else profile_of_stretch(profile, ran, line["began_s"], line["ended_s"])
+            speeds.append(now.step_base_s / profile.step_base_s)
+            trace, player = traces[line["trace"]], make_policy(name)
+            jct.append(simulate(trace, player, profile=now, seed=0, decision_time_s=charged or None).jct_s)
         engine_mean = float(np.mean([line["mean_jct_s"] for line in own]))
         engine_p99 = float(np.mean([line["p99_jct_s"] for line in own]))
         mean = float(np.mean([np.mean(values) for values in jct]))
@@ -78,6 +95,7 @@ def fidelity(lines: list[dict[str, Any]], traces: tuple[Workload, ...], profile:
                 engine_p99,
                 p99,
                 100.0 * (p99 / engine_p99 - 1.0),
+                float(np.mean(speeds)),
             )
         )
     return Fidelity(entries, _spearman(entries))

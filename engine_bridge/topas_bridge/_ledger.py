@@ -90,7 +90,7 @@ class Ledger:
                 changes.arrived.append(call)
             elif call.running:
                 call.running = False
-                call.ready_s = now
+                call.waits_s = now
                 call.credit_s = call.offer_s = 0.0
                 call.progress = sgl.generated(req)
                 call.task.state = None

@@ -72,7 +72,8 @@ class Call:
         stage_name: Name of its stage.
         agent: Its agent.
         running: Whether it is admitted.
-        ready_s: When it became ready, again after a preemption.
+        ready_s: When it first became ready.
+        waits_s: Since when it waits, if it does.
         admitted_s: When it was admitted last.
         prompt_tokens: Length of its prompt.
         max_new_tokens: What the client asked for, as SGLang bounds it.
@@ -92,7 +93,7 @@ class Call:
     __slots__ = (
         *("admitted_s", "agent", "cached_tokens", "credit_s", "end_task", "freed", "id"),
         *("last_call", "managed", "mark", "max_new_tokens", "offer_s", "oversize", "progress", "prompt_tokens"),
-        *("ready_s", "req", "running", "stage", "stage_name", "task"),
+        *("ready_s", "req", "running", "stage", "stage_name", "task", "waits_s"),
     )
 
     def __init__(self, call_id: str, req: Any, task: Task, stage: int, agent: AgentPrefix, now: float) -> None:
@@ -104,6 +105,7 @@ class Call:
         self.agent = agent
         self.running = False
         self.ready_s = now
+        self.waits_s = now
         self.admitted_s = now
         self.prompt_tokens = 0
         self.max_new_tokens = 0

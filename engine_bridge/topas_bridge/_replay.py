@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from topas_bridge.client import tag_fields
+from topas_bridge.client import routing_headers, tag_fields
 from topas_env import Workload
 
 __all__ = ["CallRecord", "Replay", "ReplayOptions", "replay"]
@@ -206,15 +206,16 @@ class _Run:
         self, prompt: list[int], most: int, fields: dict[str, Any], tokens: list[int], times: list[float]
     ) -> int:
         options = self.options
+        exact = options.lengths == "exact"  # else the server ends each output, and must not know that none stops early
         if options.api == "generate":
-            sampling = {"max_new_tokens": most, "temperature": 0, "ignore_eos": True, "custom_params": fields}
+            sampling = {"max_new_tokens": most, "temperature": 0, "ignore_eos": exact, "custom_params": fields}
             body: dict[str, Any] = {"input_ids": prompt, "sampling_params": sampling, "stream": options.stream}
             path = "/generate"
         else:
-            body = {"model": options.model, "prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": True}
+            body = {"model": options.model, "prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": exact}
             body |= {"stream": options.stream, "custom_params": fields}
             path = "/v1/completions"
-        async with self.session.post(path, json=body) as answer:
+        async with self.session.post(path, json=body, headers=routing_headers(fields.get("task"))) as answer:
             if answer.status != 200:
                 raise RuntimeError(f"status {answer.status}: {(await answer.text())[:200]}")
             if not options.stream:

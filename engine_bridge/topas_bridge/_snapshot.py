@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import msgspec
+
 from topas_bridge._config import BridgeConfig
 from topas_bridge._ledger import Ledger
 from topas_bridge._records import Call, Task
@@ -109,6 +111,11 @@ class SnapshotBuilder:
             history=self._history(now),
         )
         return snapshot, {call.id: call for call in shown}
+
+    def reserve(self, ratio: float | None) -> None:
+        """Takes over the share of the tokens to come that the engine itself reserves now, if it tells."""
+        if ratio is not None and ratio != self.costs.reserve_ratio:
+            self.costs = msgspec.structs.replace(self.costs, reserve_ratio=min(max(ratio, 0.0), 1.0))
 
     def age_scale_s(self) -> float:
         """Returns H_age: the mean service of the last 256 finished tasks."""

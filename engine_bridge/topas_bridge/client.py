@@ -14,8 +14,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["current_tags", "define_workflow", "end_task", "new_task", "stage", "tag_fields", "tagged", "tags"]
+__all__ = [
+    *("ROUTING_HEADER", "current_tags", "define_workflow", "end_task", "new_task", "routing_headers", "stage"),
+    *("tag_fields", "tagged", "tags"),
+]
 
+ROUTING_HEADER = "x-smg-routing-key"
+"""SGLang's router keeps requests with the same value on one replica (`--policy manual`)."""
 C = TypeVar("C")
 _current: ContextVar[dict[str, Any] | None] = ContextVar("topas_tags", default=None)
 
@@ -69,6 +74,11 @@ def tags(workflow: str | None = None, **fields: Any) -> dict[str, Any]:
     return {"custom_params": tag_fields(workflow, **fields)}
 
 
+def routing_headers(task: object) -> dict[str, str]:
+    """Returns the header that keeps a task's requests on one replica behind SGLang's router, none without a task."""
+    return {ROUTING_HEADER: task} if isinstance(task, str) and task.isascii() and task.isprintable() and task else {}
+
+
 @contextmanager
 def stage(workflow: str | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
     """Tags every call that a client from `tagged` makes inside the block, in this task or thread alone."""
@@ -88,6 +98,8 @@ def current_tags() -> dict[str, Any]:
 def tagged(client: C, workflow: str | None = None, **fields: Any) -> C:
     """Makes an `openai` client, synchronous or not, send tags with every chat and text completion.
 
+    Calls of a task also carry it as SGLang's routing key.
+
     Args:
         client: An `OpenAI` or `AsyncOpenAI` client; it is changed and returned.
         workflow: As `tag_fields`.
@@ -101,10 +113,11 @@ def tagged(client: C, workflow: str | None = None, **fields: Any) -> C:
 
 
 def _adding(create: Callable[..., Any], fixed: Mapping[str, Any]) -> Callable[..., Any]:
-    def create_tagged(*args: Any, extra_body: Any = None, **kwargs: Any) -> Any:
+    def create_tagged(*args: Any, extra_body: Any = None, extra_headers: Any = None, **kwargs: Any) -> Any:
         body = dict(extra_body or {})
-        body["custom_params"] = {**fixed, **current_tags(), **(body.get("custom_params") or {})}
-        return create(*args, extra_body=body, **kwargs)
+        fields = body["custom_params"] = {**fixed, **current_tags(), **(body.get("custom_params") or {})}
+        headers = {**routing_headers(fields.get("task")), **(extra_headers or {})}
+        return create(*args, extra_body=body, extra_headers=headers, **kwargs)
 
     return create_tagged
 

@@ -1,6 +1,7 @@
 """The entry point that SGLang loads in each of its processes (group `sglang.srt.plugins`).
 
-Without the environment variable `TOPAS_BRIDGE` it does nothing and imports nothing of SGLang.
+With the environment variable `TOPAS_BRIDGE` it puts a policy into the scheduler. Measurements and tests set variables
+of their own, with or without a policy. Without any of them it does nothing and imports nothing of SGLang.
 """
 
 import logging
@@ -8,11 +9,14 @@ import os
 from typing import Any
 
 from topas_bridge._config import VARIABLE
+from topas_bridge._lengths import register_lengths
+from topas_bridge._steps import register_steps
+from topas_bridge.testing._hicache import register_hicache
 
 __all__ = ["register", "registered"]
 
 logger = logging.getLogger(__name__)
-_state = {"registered": False}
+_state = {"loaded": False, "registered": False}
 
 
 def registered() -> bool:
@@ -21,16 +25,21 @@ def registered() -> bool:
 
 
 def register() -> None:
-    """Registers our hooks, and makes SGLang stop where one of them does not take hold.
+    """Registers the hooks that the environment asks for, and makes SGLang stop where one of them does not take hold.
 
     Raises:
         SystemExit: If this SGLang lacks what the bridge needs, or the settings are wrong. SGLang catches exceptions of
             plugins and goes on, and a scheduler that only has some of our hooks could lose requests.
     """
-    if not os.environ.get(VARIABLE):
+    if _state["loaded"]:
         return
+    _state["loaded"] = True
     try:
-        _register()
+        register_lengths()
+        register_steps()
+        register_hicache()
+        if os.environ.get(VARIABLE):
+            _register()
     except SystemExit:
         raise
     except BaseException as error:

@@ -9,7 +9,7 @@ class FakeReq:
         self.rid = rid
         self.origin_input_ids = list(prompt)
         self.output_ids = []
-        self.sampling_params = SimpleNamespace(max_new_tokens=max_new, custom_params=tags)
+        self.sampling_params = SimpleNamespace(max_new_tokens=max_new, custom_params=tags, ignore_eos=False)
         self.extra_key = extra_key
         self.cache_salt = None
         self.session = None

@@ -1,7 +1,9 @@
 """Guard, actuation and residency against a stand-in of the scheduler: nothing waits forever, everything is unlocked."""
 
 import time
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from engine.fake_engine import FakeRadix, FakeReq, FakeScheduler
@@ -285,3 +287,43 @@ def test_health_checks_pass_every_policy():
 def test_bad_settings_are_refused(setting, value):
     with pytest.raises(InputError, match=setting):
         BridgeConfig(policy="fcfs", **{setting: value}).check()
+
+
+def test_the_policy_reserves_what_sglang_reserves_at_the_moment():
+    seen = []
+
+    def note(snapshot):
+        seen.append(snapshot.engine.reserve_ratio)
+        return order("a", "b")(snapshot)
+
+    for given, expected in ((None, [0.7, 0.2]), (0.5, [0.5, 0.5])):
+        seen.clear()
+        scheduler, bridge = make(note, reserve_ratio=given)
+        if given is not None:  # `build_bridge` takes it over into the costs
+            bridge.builder.costs = msgspec.structs.replace(COSTS, reserve_ratio=given)
+        for ratio, name in ((0.7, "a"), (0.2, "b")):
+            scheduler.new_token_ratio_tracker = SimpleNamespace(current=ratio)
+            scheduler.waiting_queue += reqs(name)
+            scheduler.step(bridge)
+        assert seen == expected
+
+
+def test_what_the_policy_gives_up_is_no_event_of_its_own():
+    asked = []
+
+    def swap(snapshot):
+        """Gives `a` up for `b` once both have begun; always wants one of them alone."""
+        asked.append(sorted(r.id.split(".")[0] + ":" + r.status for r in snapshot.requests))
+        ids = {request.id.split(".")[0]: request.id for request in snapshot.requests}
+        return Decision(("-",), (ids["b"] if "b" in ids else ids["a"],))
+
+    scheduler, bridge = make(swap)
+    scheduler.waiting_queue = reqs("a", max_new=9)
+    scheduler.step(bridge)
+    scheduler.step(bridge)
+    scheduler.waiting_queue += reqs("b", max_new=9)
+    for _ in range(4):
+        scheduler.step(bridge)
+    assert bridge.counts["preemptions"] == 1
+    assert asked == [["a:ready"], ["a:running", "b:ready"]]
+    run_out(scheduler, bridge)

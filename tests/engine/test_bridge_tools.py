@@ -109,8 +109,11 @@ def test_lengths_end_a_request_in_time_and_leave_others_alone(monkeypatch):
     _end_in_time(lambda req: None, req)
     assert req.to_finish is None
     req.output_ids.append(9)
-    _end_in_time(lambda req: None, req)
+    seen = []
+    _end_in_time(lambda req: seen.append(req.sampling_params.ignore_eos), req)
     assert req.to_finish == ("stop", 9)
+    assert seen == [True]  # a stop token that the model draws does not end it
+    assert req.sampling_params.ignore_eos is False  # and the scheduler does not learn of it
     for odd in (None, {}, {"stop_after": "3"}, {"stop_after": None}):
         other = FakeReq("r", [1], 10, odd)
         other.output_ids = [1] * 5

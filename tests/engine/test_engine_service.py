@@ -1,5 +1,6 @@
 """What people see of the bridge: state, metrics, commands, shadow mode, refusal to start, and older and newer cores."""
 
+import importlib.util
 import subprocess
 import sys
 import urllib.request
@@ -11,7 +12,8 @@ from engine.engine_kit import assert_clean, bridge, outcomes, server, settled
 from topas_bridge.testing import make_prompts, tiny_environment
 
 pytestmark = pytest.mark.engine
-EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "three_agents.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+EXAMPLE, GRAPH = EXAMPLES / "three_agents.py", EXAMPLES / "langgraph_agents.py"
 
 
 def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
@@ -70,6 +72,17 @@ def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
         state = settled(running)
         assert state["tasks"] == 0  # every task was seen through to its end
         assert state["agents"]["coder"]["prefix_tokens"] > 100  # learned from the common system prompt
+
+        # the same with LangGraph, where it is installed
+        if importlib.util.find_spec("langgraph") is not None:
+            before = state["tags"]["tasks_completed"]
+            done = subprocess.run(
+                [sys.executable, str(GRAPH), running.url], capture_output=True, text=True, timeout=120, check=False
+            )
+            assert done.stdout.startswith("5 tasks done"), done.stderr[-1000:]
+            state = settled(running)
+            assert state["tasks"] == 0
+            assert state["tags"]["tasks_completed"] == before + 6  # and the request that brought the workflow
 
         with urllib.request.urlopen(running.url + "/metrics") as answer:
             metrics = answer.read().decode()

@@ -36,18 +36,6 @@ def special_requests(running):
     assert len(running.post("/generate", body)) == 2
 
 
-@pytest.mark.slow
-def test_full_queue_refuses_and_loses_nothing(tiny_model):
-    prompts = make_prompts(80, seed=5, rate=500.0)
-    with server(tiny_model, bridge("chaos-preempt"), "--max-queued-requests", "8") as running:
-        found = outcomes(running, prompts)
-        refused = [outcome for outcome in found if outcome.reason != "length"]
-        assert refused
-        assert all("queue is full" in outcome.detail for outcome in refused), refused[:2]
-        assert running.state()["counts"]["preemptions"] > 0
-        assert_clean(running)
-
-
 def test_soak(tiny_model):
     config = bridge(
         "chaos-everything", budget_ms=25.0, isolation="thread", faults=50, evict="forced", hold_s=5.0, validate=False

@@ -110,6 +110,8 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
     s.phase = PREFILL
     s.call = call
     s.output = max(data.output, 1)
+    if w.physics[0].overlap:  # SGLang learns one step late that a stop token ended it; `max_new` it sees coming
+        s.output = max(s.output, min(s.output + 1, data.max_new))
     s.work = 0
     s.redo = 0
     s.last_token = math.nan
@@ -248,15 +250,16 @@ def _complete(w: World, row: int) -> None:
     s = w.requests[row]
     task, pos = i64(r.task), i64(r.pos)
     service = c.time - r.admitted
-    tokens = r.suffix + r.generated
+    c.used -= r.suffix + r.generated
+    output = min(r.generated, max(w.trace.calls[s.call].output, 1))
+    tokens = r.suffix + output
     agent = w.agents[r.agent]
     agent.n_running -= 1
     agent.touched = c.time
-    c.used -= tokens
     w.results[s.call].finish = c.time
     log(w.clock, w.log, LOG_FINISH, i64(r.agent), s.call)
     if c.record >= 0:
-        observe_call(v, i64(r.stage), service, r.generated)
+        observe_call(v, i64(r.stage), service, output)
     shown = v.task_stages[task, pos]
     shown.service += service
     shown.request = -1
@@ -266,13 +269,13 @@ def _complete(w: World, row: int) -> None:
     c.dirty = 1
     state = w.stages[task, pos]
     state.call += 1
-    tool = w.trace.calls[s.call].tool
+    wait = w.trace.calls[s.call].tool + w.physics[0].latency
     more = w.trace.first_call[w.trace.stage0[v.tasks[task].key] + pos + 1] > s.call + 1
     if more and not w.physics[0].eager:
         add_leaf(w, task, pos, tokens)
-    if tool > 0.0:
+    if wait > 0.0:
         shown.status = TOOL
-        _push_event(w.clock, w.events, c.time + tool, v.tasks[task].rank * c.depth + pos, task, pos)
+        _push_event(w.clock, w.events, c.time + wait, v.tasks[task].rank * c.depth + pos, task, pos)
     else:
         _go_on(w, task, pos, c.time)
 

@@ -9,11 +9,11 @@ __all__ = ["run_prefill"]
 
 
 @lean
-def _plan(w: World) -> tuple[int, int]:
+def _plan(w: World) -> tuple[int, int, int]:
     """Shares the tokens of a batch out in admission order.
 
     Returns:
-        Tokens in the batch, and tokens of memory that its results need.
+        Tokens in the batch, tokens of memory that its results need, and tokens of context of its requests.
     """
     v = w.v
     p = w.physics[0]
@@ -23,6 +23,7 @@ def _plan(w: World) -> tuple[int, int]:
     room = p.chunk
     total = 0
     growth = 0
+    context = 0
     for i in range(v.head[0].n_running):
         row = v.running[i]
         s = w.requests[row]
@@ -41,11 +42,15 @@ def _plan(w: World) -> tuple[int, int]:
         s.take_work = min(room, s.work)
         room -= s.take_work
         total += s.take_prefix + s.take_work
+        if s.take_prefix + s.take_work > 0:
+            r = v.requests[row]
+            left = agent.left - agent.planned + s.work - s.take_work
+            context += v.agents[r.agent].prefix + r.suffix + r.generated - left
         if s.take_work > 0 and s.take_work == s.work and s.redo == 0:
             growth += 1
     if total == 0:
         growth = 0
-    return total, growth
+    return total, growth, context
 
 
 @lean
@@ -80,7 +85,7 @@ def run_prefill(w: World) -> int:
     p = w.physics[0]
     v = w.v
     while True:
-        tokens, growth = _plan(w)
+        tokens, growth, seen = _plan(w)
         if tokens == 0:
             return 0
         state = make_room(w, growth)
@@ -95,7 +100,7 @@ def run_prefill(w: World) -> int:
         if n > 0:
             base = max(p.prefill_base, p.step_base)
             extra = step_time(w.physics, n, context) - p.step_base
-    pass_time(w.clock, w.v.head, base + p.prefill_token * tokens + extra)
+    pass_time(w.clock, w.v.head, base + p.prefill_token * tokens + p.prefill_kv * seen + extra)
     c.batches += 1
     c.prefilled += tokens
     for i in range(v.head[0].n_running):

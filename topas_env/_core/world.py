@@ -65,6 +65,7 @@ PHYSICS = np.dtype(
         ("max_running", "i8"),
         ("prefill_base", "f8"),
         ("prefill_token", "f8"),
+        ("prefill_kv", "f8"),  # per token of context of the requests in a prefill batch
         ("chunk", "i8"),  # most tokens of one prefill batch
         ("mixed", "i8"),
         ("step_base", "f8"),
@@ -76,6 +77,8 @@ PHYSICS = np.dtype(
         ("tier", "i8"),  # 1: prefixes may be loaded from host memory
         ("eager", "i8"),  # 1: what is released is evicted at once
         ("decision", "f8"),  # the engine stands still for so long after each decision
+        ("latency", "f8"),  # from the end of a call to what follows it, the tool wait apart
+        ("overlap", "i8"),  # 1: the end of a call is noticed one step late
     ],
     align=True,
 )

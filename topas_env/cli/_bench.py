@@ -35,6 +35,7 @@ def bench(
     reserve_ratio: Annotated[float | None, typer.Option(help="Share of max_new_tokens to reserve.")] = None,
     stream: Annotated[bool, typer.Option("--stream/--no-stream", help="TTFT and ITL need streaming.")] = True,
     fidelity: Annotated[bool, typer.Option("--fidelity", help="Compare with the simulator; needs --profile.")] = False,
+    engine_core: Annotated[int | None, typer.Option(help="Core for each server's scheduler alone.")] = None,
     tiny: Annotated[str | None, typer.Option(help="Serve a tiny model, made in this folder, on the CPU.")] = None,
     out: Annotated[str, typer.Option(help="Folder of the results.")] = "runs/bench",
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
@@ -59,28 +60,30 @@ def bench(
     lines = _on_servers(
         policies,
         drawn,
-        draw(seed + traces) if warm_up else None,
+        (draw(seed + traces),) if warm_up else (),
         options,
         flags or [],
         tiny,
         profile,
         reserve_ratio,
+        engine_core,
         out,
     )
     _show(lines, json=json)
     if fidelity:
-        _fidelity(lines, drawn, profile, json=json)
+        _fidelity(lines, drawn, profile, out, json=json)
 
 
 def _on_servers(
     policies: str,
     traces: "tuple[Workload, ...]",
-    warm_up: "Workload | None",
+    warm_up: "tuple[Workload, ...]",
     options: "ReplayOptions",
     flags: list[str],
     tiny: str | None,
     profile: str | None,
     reserve_ratio: float | None,
+    engine_core: int | None,
     out: str,
 ) -> list[dict[str, Any]]:
     import sys
@@ -105,6 +108,7 @@ def _on_servers(
         config=BridgeConfig(policy="fcfs", profile=profile, reserve_ratio=reserve_ratio),
         options=msgspec.structs.replace(options, lengths="stop_after"),
         python=sys.executable,
+        engine_core=engine_core,
     )
     return bench_policies(plan, Path(out), lambda text: typer.echo(text, err=True))
 
@@ -121,7 +125,9 @@ def _show(lines: list[dict[str, Any]], *, json: bool) -> None:
     typer.echo(bench_table(lines))
 
 
-def _fidelity(lines: list[dict[str, Any]], traces: "tuple[Workload, ...]", profile: str | None, *, json: bool) -> None:
+def _fidelity(
+    lines: list[dict[str, Any]], traces: "tuple[Workload, ...]", profile: str | None, out: str, *, json: bool
+) -> None:
     import msgspec
 
     from topas_bridge._bench_table import fidelity_table
@@ -131,5 +137,5 @@ def _fidelity(lines: list[dict[str, Any]], traces: "tuple[Workload, ...]", profi
 
     if profile is None:
         raise InputError("topas bench: --fidelity needs --profile, from topas calibrate on the same engine")
-    found = fidelity(lines, traces, load_profile(profile))
+    found = fidelity(lines, traces, load_profile(profile), Path(out))
     typer.echo(msgspec.json.encode(found).decode() if json else fidelity_table(found))

@@ -17,29 +17,35 @@ def calibrate(
     name: Annotated[str, typer.Option(help="Name of the profile.")] = "measured",
     repeats: Annotated[int, typer.Option(help="Repeats of each measurement.")] = 5,
     api_key: Annotated[str | None, typer.Option(envvar="TOPAS_API_KEY", help="Sent as a bearer token.")] = None,
-    flags: Annotated[list[str] | None, typer.Argument(metavar="-- FLAGS", help="SGLang's flags, with --tiny.")] = None,
+    flags: Annotated[list[str] | None, typer.Argument(metavar="-- FLAGS", help="SGLang's flags.")] = None,
+    engine_core: Annotated[int | None, typer.Option(help="Core for the scheduler alone.")] = None,
 ) -> None:
-    """Measure prefill and decode times of an engine and write an engine profile."""
+    """Measure prefill and decode times of an engine and write an engine profile.
+
+    A server that it starts itself logs its batches under a mixed load; one that runs already is timed from outside.
+    """
     import msgspec
 
     from topas_bridge._calibrate import calibrate as measure
+    from topas_bridge._calibrate_log import calibrate_logged
     from topas_bridge._serve import tiny_setup
     from topas_env._errors import InputError
 
-    if (url is None) == (tiny is None):
-        raise InputError("topas calibrate: give one of --url and --tiny")
+    flags = flags or []
+    local = tiny is not None or any(flag.split("=")[0] in ("--model-path", "--model") for flag in flags)
+    if (url is None) == (not local):
+        raise InputError("topas calibrate: give one of --url, --tiny, and SGLang's flags after -- with --model-path")
     if url is not None:
         profile, measured = measure(url, name=name, api_key=api_key, repeats=repeats)
+        basis = f"{len(measured.prefill)} and {len(measured.steps)} points"
     else:
-        from topas_bridge.testing import start_server
-
-        assert tiny is not None
-        more, environment = tiny_setup(tiny)
-        with start_server([*more, *(flags or [])], None, environment=environment) as server:
-            profile, measured = measure(server.url, name=name, repeats=repeats)
+        more, environment = tiny_setup(tiny) if tiny is not None else ([], {})
+        fit = calibrate_logged([*more, *flags], name=name, environment=environment, engine_core=engine_core)
+        profile = fit.profile
+        basis = f"{fit.prefills} and {fit.steps} batches, mean error {fit.prefill_error:.0%} and {fit.step_error:.0%}"
     Path(output).write_bytes(msgspec.json.format(msgspec.json.encode(profile)) + b"\n")
     typer.echo(
         f"{output}: prefill {profile.prefill_base_s * 1e3:.2f} ms + {profile.prefill_s_per_token * 1e6:.1f} us/token, "
         f"decode step {profile.step_base_s * 1e3:.2f} ms + {profile.step_s_per_request * 1e3:.3f} ms a request "
-        f"({len(measured.prefill)} and {len(measured.steps)} points)"
+        f"({basis})"
     )

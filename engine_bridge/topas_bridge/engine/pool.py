@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-__all__ = ["Pool", "decode_fits", "read_pool"]
+__all__ = ["Pool", "decode_fits", "read_pool", "reserve_ratio"]
 
 
 class Pool(NamedTuple):
@@ -37,6 +37,15 @@ def decode_fits(scheduler: Any, batch: Any) -> bool:
     needed = int(batch.new_tokens_required_next_decode())
     free = int(scheduler.token_to_kv_pool_allocator.available_size())
     return needed <= free or needed <= free + _size(scheduler.tree_cache, "full_evictable_size", "evictable_size")
+
+
+def reserve_ratio(scheduler: Any) -> float | None:
+    """Returns the share of the tokens to come that SGLang reserves for running requests now, None if it does not tell.
+
+    It starts at 0.7 and falls while SGLang decodes.
+    """
+    tracker = getattr(scheduler, "new_token_ratio_tracker", None)
+    return None if tracker is None else float(tracker.current)
 
 
 def _size(tree: Any, *names: str) -> int:

@@ -2,7 +2,7 @@
 
 from topas_bridge.testing._load import Outcome, Prompt, make_prompts, make_trouble, run_prompts
 from topas_bridge.testing._server import Server, free_port, start_server
-from topas_bridge.testing._tiny import make_tiny_checkpoint, tiny_environment, tiny_flags
+from topas_bridge.testing._tiny import make_tiny_adapter, make_tiny_checkpoint, tiny_environment, tiny_flags
 
 __all__ = [
     "Outcome",
@@ -10,6 +10,7 @@ __all__ = [
     "Server",
     "free_port",
     "make_prompts",
+    "make_tiny_adapter",
     "make_tiny_checkpoint",
     "make_trouble",
     "run_prompts",

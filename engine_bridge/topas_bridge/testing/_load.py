@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 __all__ = ["Outcome", "Prompt", "make_prompts", "make_trouble", "run_prompts"]
@@ -16,6 +18,9 @@ class Prompt(NamedTuple):
         tags: Its `custom_params`.
         delay_s: When it is sent.
         abort_s: The client leaves so long after sending; None if it waits for the end.
+        body: More fields of the request.
+        sampling: More sampling parameters.
+        headers: Its headers.
     """
 
     tokens: list[int]
@@ -23,6 +28,9 @@ class Prompt(NamedTuple):
     tags: dict[str, Any]
     delay_s: float = 0.0
     abort_s: float | None = None
+    body: Mapping[str, Any] = MappingProxyType({})
+    sampling: Mapping[str, Any] = MappingProxyType({})
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Outcome(NamedTuple):
@@ -154,11 +162,16 @@ async def _send(session: Any, prompt: Prompt) -> Outcome:
         "ignore_eos": True,
         "temperature": 0,
         "custom_params": prompt.tags,
+        **prompt.sampling,
     }
-    async with session.post("/generate", json={"input_ids": prompt.tokens, "sampling_params": sampling}) as answer:
+    request = {"input_ids": prompt.tokens, "sampling_params": sampling, **prompt.body}
+    async with session.post("/generate", json=request, headers=dict(prompt.headers)) as answer:
         body = await answer.json()
         if answer.status != 200:
             return Outcome([], "error", detail=f"{answer.status}: {body}")
+    if isinstance(body, list):  # n > 1
+        all_tokens = [token for one in body for token in one["output_ids"]]
+        return Outcome(all_tokens, body[-1]["meta_info"]["finish_reason"]["type"])
     meta = body["meta_info"]
     return Outcome(
         body["output_ids"],

@@ -65,8 +65,18 @@ class Server:
         found: dict[str, Any] = inner.get("topas", {})
         return found
 
+    def pause(self) -> None:
+        """Makes the server and everything that it has started stand still."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         """Ends the server and everything that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            self.resume()
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, sign)
@@ -96,6 +106,8 @@ def start_server(
     environment: dict[str, str] | None = None,
     python: str = sys.executable,
     ready_s: float = 240.0,
+    engine_core: int | None = None,
+    port: int | None = None,
 ) -> Iterator[Server]:
     """Starts `sglang.launch_server` on 127.0.0.1 and waits until it answers.
 
@@ -105,12 +117,17 @@ def start_server(
         environment: Variables on top of this process's.
         python: The interpreter of an environment with SGLang.
         ready_s: Longest wait.
+        engine_core: Core that the scheduler process gets for itself, with the other processes on the remaining ones, as
+            an engine on a GPU does not share it with the HTTP server either; None to leave that to the machine.
+        port: Its port; None for one that is free.
 
     Raises:
         RuntimeError: If it ends or does not answer in time; the message holds the end of its output.
     """
-    port = free_port()
+    port = free_port() if port is None else port
     variables = {**os.environ, **(environment or {})}
+    paths = ((environment or {}).get("PYTHONPATH"), os.environ.get("PYTHONPATH"))
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     variables.pop(VARIABLE, None)
     variables.update(config_to_environment(config) if config is not None else {})
     handle, name = tempfile.mkstemp(prefix="topas-server-", suffix=".log")
@@ -128,9 +145,23 @@ def start_server(
     server = Server(process, f"http://127.0.0.1:{port}", Path(name))
     try:
         _wait(server, ready_s)
+        if engine_core is not None:
+            _pin(server.pid, engine_core)
         yield server
     finally:
         server.stop()
+
+
+def _pin(pid: int, core: int) -> None:
+    """Gives the scheduler the core and the server's other processes what remains."""
+    others = sorted(set(range(os.cpu_count() or 1)) - {core}) or [core]
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if os.getpgid(int(folder.name)) != pid:  # the server leads a process group of its own
+                continue
+            cores = [core] if b"scheduler" in (folder / "cmdline").read_bytes() else others
+            for thread in (folder / "task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 def _end_with_parent() -> None:

@@ -9,7 +9,7 @@ import json
 import math
 from pathlib import Path
 
-__all__ = ["EOS_TOKEN", "VOCABULARY", "make_tiny_checkpoint", "tiny_environment", "tiny_flags"]
+__all__ = ["EOS_TOKEN", "VOCABULARY", "make_tiny_adapter", "make_tiny_checkpoint", "tiny_environment", "tiny_flags"]
 
 VOCABULARY = 2048
 EOS_TOKEN = 2
@@ -40,6 +40,36 @@ def make_tiny_checkpoint(folder: str | Path, seed: int = 0) -> Path:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": EOS_TOKEN, "bos_token_id": 1}))
     _write_tokenizer(folder)
     stamp.touch()
+    return folder
+
+
+def make_tiny_adapter(folder: str | Path, seed: int, rank: int = 4) -> Path:
+    """Writes a LoRA adapter for the tiny model with random weights that change its outputs, in PEFT's format.
+
+    Args:
+        folder: Where to put it; made if it is missing.
+        seed: Seed of the weights.
+        rank: Its rank.
+
+    Returns:
+        The folder.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for layer in range(_LAYERS):
+        for name in ("q_proj", "v_proj"):
+            stem = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(rank, _HIDDEN, generator=generator) / math.sqrt(_HIDDEN)
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(_HIDDEN, rank, generator=generator) / math.sqrt(rank)
+    save_file(tensors, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": rank, "bias": "none"}
+    settings |= {"target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.0, "base_model_name_or_path": "tiny"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
     return folder
 
 

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""The comparison of docs/bridge.md: policies on the tiny engine with a small KV pool, and the simulator beside it.
+
+Run it in the engine environment (`scripts/engine-env.sh`): first `--calibrate`, then without, then `--report`.
+All settings are here and are written to `settings.json` before the first request.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from topas_bridge._bench import BenchPlan, bench_policies
+from topas_bridge._bench_table import fidelity_table
+from topas_bridge._calibrate_log import calibrate_logged
+from topas_bridge._config import BridgeConfig
+from topas_bridge._fidelity import fidelity
+from topas_bridge._replay import ReplayOptions
+from topas_bridge._scale import scale_workload
+from topas_bridge.testing import make_tiny_checkpoint, tiny_environment, tiny_flags
+from topas_env import Workload, load_profile, load_workload
+from topas_env.compare import mean_interval, paired_percent
+
+SCALE = 1 / 8  # of prompts and outputs
+CLOCK = 1 / 20  # of tool waits
+LOADS = {"chain-3": (6.6, 50), "dag-4": (4.5, 40), "metagpt-tl": (1.1, 12)}  # tasks a second, tasks of a trace
+SEEDS = range(5)
+WARM_UP_SEED = 900
+KV_TOKENS, SLOTS = 3200, 32
+POLICIES = "sglang-fcfs,sglang-lpm,spf,topas,rollout,learned"
+
+
+def draw(name: str, seed: int, tasks: int) -> Workload:
+    """Returns one trace."""
+    workload = load_workload(name, arrival_rate=LOADS[name][0] * CLOCK, num_tasks=tasks, seed=seed)
+    return scale_workload(workload, prompt=SCALE, output=SCALE, time=CLOCK)
+
+
+def flags(model: str, kv_tokens: int) -> tuple[str, ...]:
+    """Returns SGLang's flags."""
+    return tuple(tiny_flags(make_tiny_checkpoint(model), kv_tokens=kv_tokens, max_running=SLOTS))
+
+
+def report(out: Path, profile: Path) -> None:
+    """Prints, for each workload, the comparison and the fidelity."""
+    lines = [msgspec.json.decode(line) for line in (out / "results.jsonl").read_bytes().splitlines()]
+    traces = tuple(draw(name, seed, LOADS[name][1]) for name in LOADS for seed in SEEDS)
+    engine = load_profile(profile, kv_budget_tokens=KV_TOKENS)
+    for name in LOADS:
+        own = [line for line in lines if line["workload"] == name]
+        policies = list(dict.fromkeys(line["policy"] for line in own))
+        traced = sorted({line["trace"] for line in own})
+        whole = [t for t in traced if len({line["policy"] for line in own if line["trace"] == t}) == len(policies)]
+        own = [line for line in own if line["trace"] in whole]
+        table = {
+            p: sorted((line for line in own if line["policy"] == p), key=lambda line: line["trace"]) for p in policies
+        }
+        means = {p: np.array([line["mean_jct_s"] for line in rows]) for p, rows in table.items()}
+        sys.stdout.write(f"\n{name}, {len(whole)} traces\n")
+        for policy, rows in table.items():
+            mean = mean_interval(means[policy])
+            cells = [f"{policy:12} mean JCT {mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}] s"]
+            for other in ("sglang-fcfs", "sglang-lpm"):
+                if other in means and policy != other:
+                    change = paired_percent(means[policy], means[other])
+                    cells.append(f"against {other} {change.value:+.0f}% [{change.low:+.0f}, {change.high:+.0f}]")
+            cells.append(f"p99 {np.mean([line['p99_jct_s'] for line in rows]):.2f} s")
+            for field, form in (("overhead_percent", "ours {:.1f}%"), ("decision_ms", "{:.2f} ms a decision")):
+                if rows[0].get(field) is not None:
+                    cells.append(form.format(np.mean([line[field] for line in rows])))
+            counted = ("preemptions", "fallbacks", "faults", "failed")
+            cells += [f"{field} {sum(line.get(field, 0) for line in rows)}" for field in counted]
+            sys.stdout.write("; ".join(cells) + "\n")
+        sys.stdout.write(fidelity_table(fidelity(own, traces, engine, out)) + "\n")
+
+
+def main() -> None:
+    """Does what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/engine-compare"))
+    parser.add_argument("--model", default="runs/tiny")
+    parser.add_argument("--policies", default=POLICIES)
+    parser.add_argument("--engine-core", type=int)
+    parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--report", action="store_true")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    profile = asked.out / "profile.json"
+    if asked.report:
+        report(asked.out, profile)
+        return
+    if asked.calibrate:
+        fit = calibrate_logged(
+            flags(asked.model, 4875),
+            name="tiny",
+            environment=tiny_environment(),
+            engine_core=asked.engine_core,
+            context=1200,
+            output=40,
+        )
+        profile.write_bytes(msgspec.json.format(msgspec.json.encode(fit.profile)))
+        return
+    plan = BenchPlan(
+        policies=tuple(asked.policies.split(",")),
+        traces=tuple(draw(name, seed, LOADS[name][1]) for name in LOADS for seed in SEEDS),
+        warm_up=tuple(draw(name, WARM_UP_SEED, max(LOADS[name][1] // 2, 6)) for name in LOADS),
+        flags=flags(asked.model, KV_TOKENS),
+        environment=tiny_environment(),
+        config=BridgeConfig(policy="fcfs", profile=str(profile.resolve())),
+        options=ReplayOptions(stream=False, lengths="stop_after"),
+        python=sys.executable,
+        engine_core=asked.engine_core,
+        interleave=True,
+    )
+    bench_policies(plan, asked.out, lambda text: sys.stdout.write(f"{text}\n"))
+
+
+if __name__ == "__main__":
+    main()

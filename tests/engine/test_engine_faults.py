@@ -1,0 +1,105 @@
+"""What breaks around the engine: clients that are killed, servers that are restarted, queues that are full."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from engine.engine_kit import KV_TOKENS, SLOTS, assert_clean, bridge, outcomes, server, settled
+from topas_bridge.testing import free_port, make_prompts, start_server, tiny_environment, tiny_flags
+
+pytestmark = pytest.mark.engine
+CLIENT = """
+import asyncio, sys
+from topas_bridge.testing import make_prompts, run_prompts
+prompts = [p._replace(output_tokens=2000, delay_s=0.0) for p in make_prompts(12, seed=21)]
+print("sending", flush=True)
+asyncio.run(run_prompts(sys.argv[1], prompts))
+"""
+
+
+def is_idle(running):
+    """SGLang empties its cache only while it has no request."""
+    try:
+        running.post("/flush_cache", None)
+    except OSError:
+        return False
+    return True
+
+
+def kill_a_client(running):
+    """Kills a client with twelve long requests under way; returns how long the engine kept any of them."""
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, running.url], stdout=subprocess.PIPE)
+    client.stdout.readline()
+    time.sleep(2.0)
+    assert not is_idle(running)
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    started = time.monotonic()
+    while not is_idle(running) and time.monotonic() - started < 60.0:
+        time.sleep(0.2)
+    return time.monotonic() - started
+
+
+@pytest.mark.slow
+def test_a_killed_client_leaves_nothing_behind(tiny_model):
+    others = make_prompts(20, seed=22)
+    with server(tiny_model, None) as plain:
+        alone = kill_a_client(plain)
+        expected = outcomes(plain, others)
+    with server(tiny_model, bridge("chaos-preempt")) as running:
+        assert kill_a_client(running) < alone + 10.0
+        assert settled(running)["requests"] == 0
+        assert [outcome.tokens for outcome in outcomes(running, others)] == [outcome.tokens for outcome in expected]
+        assert_clean(running)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [None, "chaos-preempt"])
+def test_a_restarted_server_answers_again(tiny_model, policy):
+    """Every request of the first life ends, with its output or an error; the second life knows nothing of it."""
+    prompts = make_prompts(60, seed=23, rate=20.0)
+    port = free_port()
+    flags = tiny_flags(tiny_model, kv_tokens=KV_TOKENS, max_running=SLOTS)
+    config = None if policy is None else bridge(policy)
+
+    def start():
+        return start_server(flags, config, environment=tiny_environment(), port=port)
+
+    with start() as first:
+        killer = threading.Timer(1.5, lambda: os.killpg(first.pid, signal.SIGKILL))
+        killer.start()
+        found = outcomes(first, prompts)
+        killer.join()
+    done = [i for i, outcome in enumerate(found) if outcome.reason == "length"]
+    assert 0 < len(done) < len(prompts)
+    assert {outcome.reason for outcome in found} == {"length", "error"}
+    with start() as second:
+        again = outcomes(second, prompts)
+        assert {outcome.reason for outcome in again} == {"length"}
+        assert [again[i].tokens for i in done] == [found[i].tokens for i in done]
+        if policy is not None:
+            assert_clean(second)
+
+
+@pytest.mark.slow
+def test_full_queue_refuses_as_sglang_does_and_loses_nothing(tiny_model):
+    prompts = make_prompts(80, seed=5, rate=500.0)
+    refusals = []
+    for config in (None, bridge("chaos-preempt")):
+        with server(tiny_model, config, "--max-queued-requests", "8") as running:
+            found = outcomes(running, prompts)
+            refused = [outcome for outcome in found if outcome.reason != "length"]
+            assert refused
+            refusals.append({(outcome.reason, outcome.detail) for outcome in refused})
+            for prompt, outcome in zip(prompts, found, strict=True):
+                assert outcome.reason != "length" or len(outcome.tokens) == prompt.output_tokens
+            if config is not None:
+                assert running.state()["counts"]["preemptions"] > 0
+                assert_clean(running)
+    assert refusals[0] == refusals[1]
+    assert all("queue is full" in detail for _, detail in refusals[0])
