@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topas_env import Decision, Snapshot
+from topas_env._core.codes import CODES
 from topas_policies._topas import Topas
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ class TopasKeep(Topas):
 
     def _decide_view(self, v: "View", choice: "Choice") -> None:
         """Writes the decision; the credits of the running requests are put back as they were."""
-        from topas_env._core.search import topas
+        from topas_env._core.decide import decide
 
         rows = v.running[: int(v.head["n_running"][0])]
         own = v.requests["credit"][rows]
         v.requests["credit"][rows] = _NEVER_S
-        topas(v, self._params, choice)
+        decide(v, CODES["topas"], self._params, choice)
         v.requests["credit"][rows] = own

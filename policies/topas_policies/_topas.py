@@ -77,12 +77,12 @@ class Topas(Policy):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns the state with the largest score."""
-        from topas_env._core.search import topas
+        from topas_env._core.decide import decide
         from topas_env._pack import pack
 
         packed = pack(_with_point_totals(snapshot) if self.estimates == "point" else snapshot)
         choice = packed.room()
-        topas(packed.v, self._params, choice)
+        decide(packed.v, CODES["topas"], self._params, choice)
         return packed.decision(choice)
 
     def compiled(self) -> tuple[int, NDArray[Any]] | None:

@@ -12,13 +12,14 @@ from numba.experimental import structref
 from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
-from topas_env._core.candidates import candidates
+from topas_env._core.candidates import list_candidates
 from topas_env._core.choice import Candidates, Choice
-from topas_env._core.decide import score
+from topas_env._core.decide import score_given
 from topas_env._core.engine import advance
-from topas_env._core.features import features
+from topas_env._core.features import describe
 from topas_env._core.jit import kernel, lean
 from topas_env._core.layout import View
+from topas_env._core.ref import ref
 from topas_env._core.rows import choice_from_bits, request_rows, row_features
 from topas_env._core.trace import Trace
 from topas_env._core.world import END, POINT, World
@@ -169,7 +170,7 @@ def _settle(w: World, c: Candidates, params: NDArray[Any], skip: bool) -> int:
         if status != POINT:
             c.count[0] = 0
             return int(status)
-        candidates(w.v, params, c)
+        list_candidates(w.v, params, c)
         if not skip or c.count[0] > 1:
             return int(status)
         apply(w, _nth(c, 0))
@@ -198,8 +199,8 @@ def _step_candidates(
     s: World, b: Board, params: NDArray[Any], skip: bool, what: int, i: int, action: int, out: Output
 ) -> None:
     """Does `what` with world i in the candidates mode."""
-    w = _world(s, i)
-    c = _list(b.candidates, i)
+    w = ref(_world(s, i))
+    c = ref(_list(b.candidates, i))
     r = b.report[i]
     status = r.status
     if what == ACT:
@@ -216,7 +217,7 @@ def _step_candidates(
             status = _settle(w, c, params, skip)
         _account(w, r, status, what)
     n = max(c.count[0], 1)
-    features(w.v, c, out.overall[i], out.candidates[i])
+    describe(w.v, c, out.overall[i], out.candidates[i])
     for j in range(out.allowed.shape[1]):
         out.allowed[i, j] = j < n
         out.mask[i, j] = 1.0 if j < n else 0.0
@@ -227,7 +228,8 @@ def step_candidates(
     desk: Any, skip: bool, what: int, todo: NDArray[np.int64], actions: NDArray[np.int64], out: Output
 ) -> None:
     """Does `what` with the worlds `todo` of a stack in the candidates mode; `actions` has one for each world of it."""
-    s, b, params = desk.stack, desk.board, desk.params
+    stack, board, params = desk.stack, desk.board, desk.params
+    s, b = ref(stack), ref(board)
     for k in range(todo.shape[0]):
         _step_candidates(s, b, params, skip, what, todo[k], actions[todo[k]], out)
 
@@ -238,8 +240,8 @@ def _step_state(
     request_bits: NDArray[np.int8], sides: NDArray[np.int64], none: NDArray[np.int64], out: StateOutput,
 ) -> None:  # fmt: skip
     """Does `what` with world i in the state mode; `sides` is int64 (2,) of scratch, `none` is a zero."""
-    w = _world(s, i)
-    c = _list(b.candidates, i)
+    w = ref(_world(s, i))
+    c = ref(_list(b.candidates, i))
     r = b.report[i]
     order = b.order[i]
     status = r.status
@@ -252,7 +254,7 @@ def _step_state(
             r.left = sides[0]
             r.right = sides[1]
             if r.invalid == 0:
-                score(w.v, params, choice)
+                score_given(w.v, params, choice)
                 apply(w, choice)
             else:
                 apply(w, _nth(c, 0))
@@ -261,7 +263,7 @@ def _step_state(
             status = _settle(w, c, params, skip)
         _account(w, r, status, what)
     r.overflow = request_rows(w.v, order) + max(w.v.agents.shape[0] - prefix_bits.shape[1], 0)
-    features(w.v, Candidates(none, c.info, c.prefixes, c.rows, c.credits), out.overall[i], out.unused[i])
+    describe(w.v, ref(Candidates(none, c.info, c.prefixes, c.rows, c.credits)), out.overall[i], out.unused[i])
     row_features(w.v, params, order, out.agents[i], out.requests[i])
 
 
@@ -271,7 +273,8 @@ def step_state(
     request_bits: NDArray[np.int8], out: StateOutput,
 ) -> None:  # fmt: skip
     """Does `what` with the worlds `todo` of a stack in the state mode; the bits are (n, rows)."""
-    s, b, params = desk.stack, desk.board, desk.params
+    stack, board, params = desk.stack, desk.board, desk.params
+    s, b = ref(stack), ref(board)
     sides = np.zeros(2, np.int64)
     none = np.zeros(1, np.int64)
     for k in range(todo.shape[0]):

@@ -19,9 +19,10 @@ from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.packing import Pool
 from topas_env._core.problem import Problem, reuse_counts, state_problem
+from topas_env._core.ref import ref
 from topas_env._core.search import best_state, search, write_choice
 
-__all__ = ["candidates"]
+__all__ = ["candidates", "list_candidates"]
 
 _TOPAS, _BASE, _REUSE, _AGING = (CODES[name] for name in ("topas", "topas-base", "topas-reuse", "topas-aging"))
 _IDLE_VARIANTS = 6  # of so many first candidates a variant with idle prefixes is offered
@@ -191,8 +192,8 @@ def _rest(v: View, p: Problem, pool: Pool, c: Candidates, limit: int) -> None:
         _keep_if_new(c, 0)
 
 
-@kernel
-def candidates(v: View, params: NDArray[Any], c: Candidates) -> None:
+@inner
+def list_candidates(v: View, params: NDArray[Any], c: Candidates) -> None:
     """Fills the list of candidate states; there is always one, the incumbent.
 
     The last row of `c` is scratch: with room for n rows the list holds at most n - 1.
@@ -218,3 +219,9 @@ def candidates(v: View, params: NDArray[Any], c: Candidates) -> None:
     _set_bests(v, p, pool, c, limit)
     _idle(v, p, beta, counts, c, limit)
     _rest(v, p, pool, c, limit)
+
+
+@kernel
+def candidates(v: View, params: NDArray[Any], c: Candidates) -> None:
+    """As `list_candidates`, for callers in Python."""
+    list_candidates(ref(v), params, ref(c))

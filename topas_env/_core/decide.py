@@ -9,24 +9,31 @@ from topas_env._core.baselines import baseline
 from topas_env._core.choice import Choice
 from topas_env._core.codes import CODES
 from topas_env._core.estimates import estimate
-from topas_env._core.jit import kernel, lean
+from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.marginals import complete
 from topas_env._core.problem import Problem, reuse_counts, state_problem
+from topas_env._core.ref import ref
 from topas_env._core.search import topas
 
-__all__ = ["decide", "score", "score_state"]
+__all__ = ["choose", "decide", "score", "score_given", "score_state"]
 
 _TOPAS = CODES["topas"]
 
 
-@kernel
-def decide(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
+@inner
+def choose(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
     """Writes the decision of the compiled policy `code`; baselines leave the terms as they are."""
     if code < _TOPAS:
         baseline(v, code, params, out)
     else:
         topas(v, params, out)
+
+
+@kernel
+def decide(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
+    """As `choose`, for callers in Python."""
+    choose(ref(v), code, params, out)
 
 
 @lean
@@ -75,11 +82,17 @@ def score_state(v: View, p: Problem, beta: float, counts: NDArray[np.int64], out
     info.total = info.admit - info.move - info.redo - info.revoke + info.reuse
 
 
-@kernel
-def score(v: View, params: NDArray[Any], out: Choice) -> None:
+@inner
+def score_given(v: View, params: NDArray[Any], out: Choice) -> None:
     """Fills terms and credits of the state that `out` names by its prefixes, rows and counts.
 
     The admitted rows must be ready ones, once each, in order of admission.
     """
     counts = reuse_counts(v)
     score_state(v, state_problem(v, params, estimate(v, params), counts), params[0].beta, counts, out)
+
+
+@kernel
+def score(v: View, params: NDArray[Any], out: Choice) -> None:
+    """As `score_given`, for callers in Python."""
+    score_given(ref(v), params, out)

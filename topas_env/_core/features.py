@@ -15,8 +15,9 @@ from topas_env._core.codes import CODES
 from topas_env._core.estimates import call_estimate, reserved
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
+from topas_env._core.ref import ref
 
-__all__ = ["CANDIDATE_FEATURES", "GLOBAL_FEATURES", "LIMIT", "features"]
+__all__ = ["CANDIDATE_FEATURES", "GLOBAL_FEATURES", "LIMIT", "describe", "features"]
 
 LIMIT = 10.0
 
@@ -273,8 +274,8 @@ def _candidate(
         out[_N_BASE + b] = (info.origin >> b) & 1
 
 
-@kernel
-def features(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
+@inner
+def describe(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
     """Writes the features of the point and of its candidates.
 
     Args:
@@ -301,3 +302,9 @@ def features(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray
         else:
             for x in range(rows.shape[1]):
                 rows[k, x] = 0.0
+
+
+@kernel
+def features(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
+    """As `describe`, for callers in Python."""
+    describe(ref(v), ref(c), overall, rows)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from topas_env._core.estimates import estimate
 from topas_env._core.jit import kernel
 from topas_env._core.layout import View
+from topas_env._core.ref import ref
 
 __all__ = ["remaining_paths"]
 
@@ -15,6 +16,6 @@ __all__ = ["remaining_paths"]
 @kernel
 def remaining_paths(v: View, params: NDArray[Any], out: NDArray[np.float64]) -> None:
     """Writes L with no hypothetical completion, seconds, of each row of `View.tasks` that has a ready request."""
-    groups = estimate(v, params).groups
+    groups = estimate(ref(v), params).groups
     for g in range(groups.shape[0]):
         out[groups[g].task] = groups[g].path

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
 from topas_env._core.codes import CODES
-from topas_env._core.decide import decide
+from topas_env._core.decide import choose
 from topas_env._core.engine import advance
 from topas_env._core.jit import inner, kernel
+from topas_env._core.ref import ref
 from topas_env._core.world import PAUSED, POINT, World
 
 __all__ = ["proceed", "run"]
@@ -37,9 +38,10 @@ def proceed(w: World, choice: Choice, decided: bool) -> int:
     Returns:
         What `advance` returns.
     """
+    here = ref(w)
     if decided:
-        apply(w, choice)
-    return int(advance(w))
+        apply(here, choice)
+    return int(advance(here))
 
 
 @kernel
@@ -51,16 +53,17 @@ def run(w: World, code: int, params: NDArray[Any], choice: Choice, limit: int) -
     Returns:
         What `advance` returns, or PAUSED.
     """
+    here = ref(w)
     buffer = np.zeros(2, np.int64)
     for _ in range(limit):
-        state = advance(w)
+        state = advance(here)
         if state != POINT:
             return int(state)
         start = _now_s(buffer)
-        decide(w.v, code, params, choice)
+        choose(here.v, code, params, choice)
         if code < _TOPAS:
             choice.credits[:] = 0.0
         if w.clock[0].record >= 1:
             w.wall[w.clock[0].n_decision_rows] = _now_s(buffer) - start
-        apply(w, choice)
+        apply(here, choice)
     return PAUSED

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice
 from topas_env._core.estimates import estimate
-from topas_env._core.jit import inner, kernel, lean
+from topas_env._core.jit import inner, lean
 from topas_env._core.layout import View
 from topas_env._core.packing import TOLERANCE, Pool, new_pool, pack_set, ties
 from topas_env._core.problem import Problem, reuse_counts, state_problem
@@ -317,7 +317,7 @@ def empty(out: Choice) -> None:
     info.total = 0.0
 
 
-@kernel
+@inner
 def topas(v: View, params: NDArray[Any], out: Choice) -> None:
     """Writes the state with the largest score; an empty choice where nothing is ready or running."""
     if v.head[0].n_ready + v.head[0].n_running == 0:
