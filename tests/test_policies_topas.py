@@ -13,7 +13,6 @@ from reference.topas_reference import Reading, State, decide
 from topas_env import Decision, InfeasibleDecision, Snapshot, check_decision
 from topas_env._core.choice import default_params
 from topas_env._core.codes import CODES
-from topas_env._core.decide import decide as run_kernel
 from topas_env._core.decide import decide as compiled_decide
 from topas_env._pack import pack
 from topas_policies import make_policy
@@ -34,7 +33,7 @@ def kernel_state(data: dict[str, Any], params: dict[str, Any]) -> tuple[tuple[An
     """Returns what the kernel chooses as (prefixes, requests in order) and its info record."""
     packed = pack(Snapshot.from_dict(data))
     choice = packed.room()
-    run_kernel(packed.v, CODES["topas"], default_params(**params), choice)
+    compiled_decide(packed.v, CODES["topas"], default_params(**params), choice)
     decision = packed.decision(choice)
     return (decision.prefixes, decision.requests), choice.info[0]
 
