@@ -214,6 +214,8 @@ class _Run:
         else:
             body = {"model": options.model, "prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": exact}
             body |= {"stream": options.stream, "custom_params": fields}
+            if options.stream:
+                body["stream_options"] = {"include_usage": True}
             path = "/v1/completions"
         async with self.session.post(path, json=body, headers=routing_headers(fields.get("task"))) as answer:
             if answer.status != 200:
@@ -223,7 +225,7 @@ class _Run:
             cached = 0
             async for line in answer.content:
                 if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
-                    cached = self._take(msgspec.json.decode(line[6:]), tokens, times)
+                    cached = max(cached, self._take(msgspec.json.decode(line[6:]), tokens, times))
             return cached
 
     def _take(self, piece: Any, tokens: list[int], times: list[float]) -> int:
@@ -245,7 +247,10 @@ class _Run:
         if text:
             tokens.append(0)
             times.append(self.now())
-        return 0
+        usage = piece.get("usage") or {}  # exact, where pieces of text are not: a token may yield no text or part of it
+        if usage.get("completion_tokens") is not None:
+            tokens[:] = [0] * int(usage["completion_tokens"])
+        return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
 
 async def replay(
@@ -263,7 +268,7 @@ async def replay(
 
     headers = {} if options.api_key is None else {"Authorization": f"Bearer {options.api_key}"}
     timeout = aiohttp.ClientTimeout(total=options.limit_s)
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)  # SGLang may close an idle one as we use it
     async with aiohttp.ClientSession(url, timeout=timeout, connector=connector, headers=headers) as session:
         run = _Run(session, workload, options, notice)
         jct = await asyncio.gather(*(run.task(i) for i in range(workload.num_tasks)))

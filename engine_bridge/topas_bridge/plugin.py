@@ -11,7 +11,7 @@ from typing import Any
 from topas_bridge._config import VARIABLE
 from topas_bridge._lengths import register_lengths
 from topas_bridge._steps import register_steps
-from topas_bridge.testing._hicache import register_hicache
+from topas_bridge.testing._no_gpu import register_no_gpu
 
 __all__ = ["register", "registered"]
 
@@ -37,7 +37,7 @@ def register() -> None:
     try:
         register_lengths()
         register_steps()
-        register_hicache()
+        register_no_gpu()
         if os.environ.get(VARIABLE):
             _register()
     except SystemExit:

@@ -27,8 +27,8 @@ def server(model, config, *flags, kv_tokens=KV_TOKENS, python_core=False, **vari
     )
 
 
-def outcomes(running, prompts):
-    return asyncio.run(run_prompts(running.url, prompts))
+def outcomes(running, prompts, **how):
+    return asyncio.run(run_prompts(running.url, prompts, **how))
 
 
 def settled(running, seconds=30.0):

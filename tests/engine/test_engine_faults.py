@@ -31,28 +31,35 @@ def is_idle(running):
     return True
 
 
+def wait_until_busy(running):
+    deadline = time.monotonic() + 120.0
+    while is_idle(running):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def kill_a_client(running):
-    """Kills a client with twelve long requests under way; returns how long the engine kept any of them."""
-    client = subprocess.Popen([sys.executable, "-c", CLIENT, running.url], stdout=subprocess.PIPE)
-    client.stdout.readline()
-    time.sleep(2.0)
-    assert not is_idle(running)
-    client.send_signal(signal.SIGKILL)
-    client.wait()
+    """Kills a client with twelve long requests under way; returns whether the engine is rid of them within a minute."""
+    with subprocess.Popen([sys.executable, "-c", CLIENT, running.url], stdout=subprocess.PIPE) as client:
+        client.stdout.readline()
+        wait_until_busy(running)
+        client.send_signal(signal.SIGKILL)
     started = time.monotonic()
-    while not is_idle(running) and time.monotonic() - started < 60.0:
+    while time.monotonic() - started < 60.0:
+        if is_idle(running):
+            return True
         time.sleep(0.2)
-    return time.monotonic() - started
+    return False
 
 
 @pytest.mark.slow
 def test_a_killed_client_leaves_nothing_behind(tiny_model):
     others = make_prompts(20, seed=22)
     with server(tiny_model, None) as plain:
-        alone = kill_a_client(plain)
+        assert kill_a_client(plain)
         expected = outcomes(plain, others)
     with server(tiny_model, bridge("chaos-preempt")) as running:
-        assert kill_a_client(running) < alone + 10.0
+        assert kill_a_client(running)
         assert settled(running)["requests"] == 0
         assert [outcome.tokens for outcome in outcomes(running, others)] == [outcome.tokens for outcome in expected]
         assert_clean(running)
@@ -62,7 +69,8 @@ def test_a_killed_client_leaves_nothing_behind(tiny_model):
 @pytest.mark.parametrize("policy", [None, "chaos-preempt"])
 def test_a_restarted_server_answers_again(tiny_model, policy):
     """Every request of the first life ends, with its output or an error; the second life knows nothing of it."""
-    prompts = make_prompts(60, seed=23, rate=20.0)
+    prompts = make_prompts(40, seed=23)
+    long = [prompt._replace(output_tokens=2000, delay_s=0.0) for prompt in prompts[:12]]
     port = free_port()
     flags = tiny_flags(tiny_model, kv_tokens=KV_TOKENS, max_running=SLOTS)
     config = None if policy is None else bridge(policy)
@@ -70,18 +78,20 @@ def test_a_restarted_server_answers_again(tiny_model, policy):
     def start():
         return start_server(flags, config, environment=tiny_environment(), port=port)
 
+    def kill(running):
+        wait_until_busy(running)
+        os.killpg(running.pid, signal.SIGKILL)
+
     with start() as first:
-        killer = threading.Timer(1.5, lambda: os.killpg(first.pid, signal.SIGKILL))
+        expected = outcomes(first, prompts)
+        assert {outcome.reason for outcome in expected} == {"length"}
+        killer = threading.Thread(target=kill, args=(first,))
         killer.start()
-        found = outcomes(first, prompts)
+        found = outcomes(first, long)
         killer.join()
-    done = [i for i, outcome in enumerate(found) if outcome.reason == "length"]
-    assert 0 < len(done) < len(prompts)
-    assert {outcome.reason for outcome in found} == {"length", "error"}
+    assert {outcome.reason for outcome in found} == {"error"}
     with start() as second:
-        again = outcomes(second, prompts)
-        assert {outcome.reason for outcome in again} == {"length"}
-        assert [again[i].tokens for i in done] == [found[i].tokens for i in done]
+        assert [outcome.tokens for outcome in outcomes(second, prompts)] == [outcome.tokens for outcome in expected]
         if policy is not None:
             assert_clean(second)
 

@@ -6,6 +6,7 @@ import pytest
 
 from engine.engine_kit import assert_clean, bridge, outcomes, server
 from topas_bridge.testing import make_prompts, make_tiny_adapter
+from topas_bridge.testing._no_gpu import hicache_flags
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -29,7 +30,7 @@ def test_adapters(tiny_model, tmp_path):
     plain = make_prompts(90, seed=11, rate=40.0)
     prompts = [p if i % 3 == 0 else p._replace(body={"lora_path": f"a{i % 3 - 1}"}) for i, p in enumerate(plain)]
     prompts += [plain[0]._replace(delay_s=4.0, body={"lora_path": name}) for name in ("a0", "a1")]
-    expected, state = compare(tiny_model, prompts, *flags)
+    expected, state = compare(tiny_model, prompts, *flags, TOPAS_TEST_NO_GPU="1")
     assert state["counts"]["preemptions"] > 10
     assert len({tuple(expected[i].tokens) for i in (0, -2, -1)}) == 3  # each adapter changes the output
 
@@ -63,3 +64,21 @@ def test_several_answers(tiny_model):
     expected, state = compare(tiny_model, prompts)
     assert state["counts"]["preemptions"] > 5
     assert len(expected[0].tokens) == 3 * prompts[0].output_tokens
+
+
+@pytest.mark.parametrize("evict", ["lazy", "forced"])
+def test_host_tier(tiny_model, evict):
+    """HiCache: what is evicted comes back from host memory, with the same outputs."""
+    prompts = make_prompts(150, seed=14, agents=8)
+    variables = {"TOPAS_TEST_NO_GPU": "1"}
+    with server(tiny_model, None) as plain:
+        expected = outcomes(plain, prompts)
+    config = bridge("chaos-preempt", evict=evict)
+    with server(tiny_model, config, *hicache_flags(), python_core=True, **variables) as running:
+        found = outcomes(running, prompts)
+        assert [outcome.detail for outcome in found if outcome.reason != "length"] == []
+        assert [i for i, outcome in enumerate(found) if outcome.tokens != expected[i].tokens] == []
+        state = assert_clean(running)
+    assert state["faults"] == {}
+    assert state["counts"]["preemptions"] > 10
+    assert sum(outcome.host_tokens for outcome in found) > 0

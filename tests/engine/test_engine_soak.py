@@ -42,7 +42,7 @@ def test_soak(tiny_model):
     )
     prompts = make_trouble(make_prompts(COUNT, seed=7, rate=30.0, output=(4, 40)), seed=8)
     with server(tiny_model, config, "--chunked-prefill-size", "256", python_core=True) as running:
-        found = outcomes(running, prompts)
+        found = outcomes(running, prompts, at_once=60)  # whatever the machine's speed, the queue stays bounded
         assert running.alive, running.tail()
         lost = [
             (prompt.tags, outcome)

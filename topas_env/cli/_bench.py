@@ -36,6 +36,7 @@ def bench(
     stream: Annotated[bool, typer.Option("--stream/--no-stream", help="TTFT and ITL need streaming.")] = True,
     fidelity: Annotated[bool, typer.Option("--fidelity", help="Compare with the simulator; needs --profile.")] = False,
     engine_core: Annotated[int | None, typer.Option(help="Core for each server's scheduler alone.")] = None,
+    interleave: Annotated[bool, typer.Option("--interleave", help="Each trace on all servers in turn.")] = False,
     tiny: Annotated[str | None, typer.Option(help="Serve a tiny model, made in this folder, on the CPU.")] = None,
     out: Annotated[str, typer.Option(help="Folder of the results.")] = "runs/bench",
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
@@ -68,6 +69,7 @@ def bench(
         reserve_ratio,
         engine_core,
         out,
+        interleave=interleave,
     )
     _show(lines, json=json)
     if fidelity:
@@ -85,6 +87,8 @@ def _on_servers(
     reserve_ratio: float | None,
     engine_core: int | None,
     out: str,
+    *,
+    interleave: bool,
 ) -> list[dict[str, Any]]:
     import sys
 
@@ -109,6 +113,7 @@ def _on_servers(
         options=msgspec.structs.replace(options, lengths="stop_after"),
         python=sys.executable,
         engine_core=engine_core,
+        interleave=interleave,
     )
     return bench_policies(plan, Path(out), lambda text: typer.echo(text, err=True))
 

@@ -42,6 +42,7 @@ class Outcome(NamedTuple):
         retractions: How often it was retracted.
         cached_tokens: Prompt tokens that came from the cache.
         detail: Text of an error.
+        host_tokens: How many of the cached tokens came from host memory (HiCache).
     """
 
     tokens: list[int]
@@ -49,6 +50,7 @@ class Outcome(NamedTuple):
     retractions: int = 0
     cached_tokens: int = 0
     detail: str = ""
+    host_tokens: int = 0
 
 
 def make_prompts(
@@ -134,18 +136,33 @@ SOAK_WORKFLOW = (
 )
 
 
-async def run_prompts(url: str, prompts: list[Prompt], *, limit_s: float = 300.0) -> list[Outcome]:
-    """Sends all requests to `/generate`, each at its time, and returns what came of them in the same order."""
+async def run_prompts(
+    url: str, prompts: list[Prompt], *, limit_s: float = 1800.0, at_once: int | None = None
+) -> list[Outcome]:
+    """Sends all requests to `/generate`, each at its time, and returns what came of them in the same order.
+
+    Args:
+        url: Address of the server.
+        prompts: The requests.
+        limit_s: Longest wait for one answer.
+        at_once: No more than so many are under way; one whose time has come waits. None for no bound.
+    """
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=limit_s)
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)  # SGLang may close an idle one as we use it
     async with aiohttp.ClientSession(url, timeout=timeout, connector=connector) as session:
-        return list(await asyncio.gather(*(_one(session, prompt) for prompt in prompts)))
+        room = asyncio.Semaphore(len(prompts) if at_once is None else at_once)
+        return list(await asyncio.gather(*(_one(session, prompt, room) for prompt in prompts)))
 
 
-async def _one(session: Any, prompt: Prompt) -> Outcome:
+async def _one(session: Any, prompt: Prompt, room: asyncio.Semaphore) -> Outcome:
     await asyncio.sleep(prompt.delay_s)
+    async with room:
+        return await _outcome(session, prompt)
+
+
+async def _outcome(session: Any, prompt: Prompt) -> Outcome:
     try:
         if prompt.abort_s is None:
             return await _send(session, prompt)
@@ -178,4 +195,5 @@ async def _send(session: Any, prompt: Prompt) -> Outcome:
         meta["finish_reason"]["type"],
         meta.get("num_retractions") or 0,
         meta.get("cached_tokens") or 0,
+        host_tokens=int((meta.get("cached_tokens_details") or {}).get("host") or 0),
     )
