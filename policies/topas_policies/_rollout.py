@@ -29,6 +29,23 @@ PREEMPT = ("none", "topas", "all")
 MOST_ROLLOUTS = 1_000_000
 
 
+def base_code(name: str) -> int | None:
+    """Returns the code of a base policy by its name, None where there is none."""
+    if name in CODES:
+        return CODES[name]
+    from topas_env._core.plan_orders import KEYS, own_code
+
+    parts = name.split("-")
+    hold = parts[0] == "hold"
+    key = parts[1] if hold else parts[0]
+    if key not in KEYS:
+        return None
+    rest = parts[2:] if hold else parts[1:]
+    skip = "skip" in rest
+    gate = [int(x[1:]) for x in rest if x[0] == "g"]
+    return own_code(key, hold=hold, gate=gate[0] if gate else 1, skip=skip)
+
+
 class RolloutReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the last decision was based on.
 
@@ -95,6 +112,10 @@ class Rollout(Policy):
         arrivals: int = 0,
         counted_arrivals: int = 0,
         preempt: str = "topas",
+        listed: int = 15,
+        second: int = 3,
+        lose: float = 0.02,
+        future: float = 0.0,
         margin: float = 0.0,
         tail_weight: float = 0.0,
         tool_s: float = 1.0,
@@ -103,7 +124,8 @@ class Rollout(Policy):
     ) -> None:
         self.rollouts = count("rollouts", rollouts, least=1, most=MOST_ROLLOUTS)
         names = base_policies.split(",") if isinstance(base_policies, str) else list(base_policies)
-        if not names or len(set(names)) < len(names) or any(name not in CODES for name in names):
+        codes = [base_code(name) for name in names]
+        if not names or len(set(names)) < len(names) or None in codes:
             raise InputError(f"parameter base_policies: {base_policies!r} is not a list of {', '.join(CODES)}")
         self.base_policies = tuple(names)
         self.scenarios = count("scenarios", scenarios, least=1, most=64)
@@ -119,9 +141,10 @@ class Rollout(Policy):
         self.live = False
         self.report: RolloutReport | None = None
         self.preempt = one_of("preempt", preempt, PREEMPT)
+        self.listed, self.second, self.lose, self.future = listed, second, lose, future
         self._profile = profile
         self._params = default_params()
-        self._bases = np.array([CODES[name] for name in self.base_policies], np.int64)
+        self._bases = np.array(codes, np.int64)
         self._options: NDArray[Any] | None = None
         self._planner: Planner | None = None
         self._rates: NDArray[np.float64] | None = None
@@ -180,7 +203,7 @@ class Rollout(Policy):
             int(r["plays"]),
             int(r["candidates"]),
             int(r["chosen"]),
-            _NAMES[int(r["base"])],
+            self.base_policies[list(self._bases).index(int(r["base"]))],
             float(r["cost"]),
             float(r["first"]),
         )
@@ -201,7 +224,7 @@ class Rollout(Policy):
             q = empty_planner(
                 v,
                 scenarios=self.scenarios,
-                candidates=self.max_candidates,
+                candidates=self.listed + len(self._bases) + 2 * len(v.agents) + 6,
                 bases=len(self._bases),
                 arrivals=self.arrivals,
             )
@@ -210,6 +233,11 @@ class Rollout(Policy):
             options["rollouts"] = self.rollouts
             options["scenarios"] = self.scenarios
             options["finalists"] = self.finalists
+            options["listed"] = self.listed
+            options["second"] = self.second
+            options["lose"] = self.lose
+            options["future"] = self.future
+            options["parts"] = base_code("hold-depth-skip")
             options["horizon"] = math.inf if self.horizon_s is None else self.horizon_s
             options["arrivals"] = self.arrivals
             options["counted"] = min(self.counted_arrivals, self.arrivals)

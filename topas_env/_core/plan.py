@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
-from topas_env._core.candidates import candidates
 from topas_env._core.choice import Choice
-from topas_env._core.decide import decide
+from topas_env._core.decide import decide, score
 from topas_env._core.engine import advance
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.plan_build import build_scenario, build_start
+from topas_env._core.plan_moves import add_parts, list_states
+from topas_env._core.plan_orders import FIRST_OWN, order, stage_paths
 from topas_env._core.plan_state import Planner
 from topas_env._core.run import _now_s as now_s
 from topas_env._core.trace import Trace
@@ -94,7 +95,8 @@ def _left(w: World, counted: int) -> int:
 def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x: int, code: int, bound: float) -> float:
     """Plays candidate k in scenario x under a base policy; returns its cost, infinity once that is above `bound`.
 
-    The cost is the time that counted tasks stay unfinished from now on, and the tail's weight.
+    The cost is the time that counted tasks stay unfinished from now on, the tail's weight, and the wait of tasks to
+    come: at the observed rate r, r t^2 / 2 seconds of it where the last counted task is finished after t.
     """
     w = _world(v, q, x)
     _reset(q, x)
@@ -108,19 +110,31 @@ def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x:
     spent = 0.0
     last = now
     present = q.start.head[0].n_live
+    done = 0
+    q.pace[1, 0] = 0.0
+    hopeful = o[0].tail == 0.0
+    slack = o[0].lose * bound
     while True:
         state = advance(w)
-        left = _left(w, counted)
-        waiting = max(left, 0)
-        spent += _left(w, present) * (c.time - last)
+        left = _left(w, present)
+        spent += (present - done) * (c.time - last)
+        if present - left > done:  # tasks end between points; close enough for a comparison
+            for m in range(done + 1, present - left + 1):
+                q.pace[1, m] = spent
+            done = present - left
+            if hopeful and 3 * done > present and spent - q.pace[0, done] > slack:
+                return math.inf
         last = c.time
-        if state != POINT or waiting == 0 or c.time >= stop:
+        if state != POINT or _left(w, counted) == 0 or c.time >= stop:
             break
-        if o[0].tail == 0.0 and spent > bound:
+        if hopeful and spent > bound:
             return math.inf
-        decide(w.v, code, params, q.choice)
-        if code < 7:
-            q.choice.credits[:] = 0.0
+        if code >= FIRST_OWN:
+            order(w.v, code, q.mean, q.path, q.allowed, 1 << 60, q.choice)
+        else:
+            decide(w.v, code, params, q.choice)
+            if code < 7:
+                q.choice.credits[:] = 0.0
         apply(w, q.choice)
     cost = 0.0
     scale = q.start.head[0].age_scale
@@ -130,91 +144,42 @@ def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x:
         if math.isnan(jct):
             jct = max(min(c.time, stop) - begin, 0.0)
         cost += jct - max(now - begin, 0.0) + o[0].tail * jct * jct / scale
-    return cost
+    span = min(c.time, stop) - now
+    return cost + 0.5 * o[0].future * o[0].rate * span * span
+
+
+@lean
+def _lead(q: Planner) -> None:
+    """The play that just ended is the best so far: others are compared with its pace."""
+    for m in range(q.pace.shape[1]):
+        q.pace[0, m] = q.pace[1, m]
 
 
 @inner
-def _race(
-    v: View, rates: NDArray[np.float64], o: NDArray[Any], bases: NDArray[np.int64], params: NDArray[Any], q: Planner
+def _finals(
+    v: View, rates: NDArray[np.float64], o: NDArray[Any], bases: NDArray[np.int64], params: NDArray[Any], q: Planner,
+    home: int, home_base: int, seed: int, stop: float,
 ) -> int:
-    """Spends the plays and returns the index of the best candidate.
+    """Plays the cheapest pairs of candidate and base policy, and the best base policy's own choice, in more scenarios.
 
-    First each base policy's own choice under that policy; then the other candidates in the list's order under the base
-    policies, the best so far first; a play stops once it cannot come near the best. Then the best few pairs of
-    candidate and base policy go on in further scenarios, and half of them are dropped after each.
+    Half of them are dropped after each second scenario. Returns the index of the best candidate.
     """
     report = q.report[0]
     option = o[0]
     buffer = np.zeros(2, np.int64)
-    stop = now_s(buffer) + option.budget if option.budget < math.inf else math.inf
-    seed = option.seed * 1000003 + option.counter
     n = q.cands.count[0]
-    n_b = len(bases)
-    build_scenario(v, rates, q, 0, seed, option.arrivals, option.tool)
-    q.cost[:n] = math.inf
-    rank = np.empty(n_b)
-    own = np.zeros(n_b, np.int64)
-    top = math.inf
-    best = 0
-    leader = 0
-    for j in range(n_b):
-        rank[j] = math.inf
-        for k in range(n):
-            if q.cands.info[k].origin & (np.int64(1) << bases[j]):
-                own[j] = k
-        if j == 0 or (report.plays < option.rollouts and now_s(buffer) < stop):
-            x = _play(v, q, o, params, own[j], 0, bases[j], math.inf)
-            report.plays += 1
-            q.cost[own[j], j, 0] = x
-            rank[j] = x
-            if x < top * (1.0 - 1e-9):
-                top = x
-                best = own[j]
-                leader = j
-    report.first = top
-    home = best
-    home_base = leader
-    order = np.argsort(rank)
-    reach = 1.0 + 0.02 * (option.scenarios > 1)
-    half = option.rollouts
-    if option.scenarios > 1:
-        half = min(half, max(n_b, half - 2 * option.finalists))
-    for i in range(n_b):
-        j = leader if i == 0 else order[i]
-        if i > 0 and j == leader:
-            j = order[0]
-        for k in range(n):
-            if report.plays >= half or (option.budget < math.inf and now_s(buffer) >= stop):
-                break
-            if q.cost[k, j, 0] < math.inf:
-                continue
-            info = q.cands.info[k]
-            if info.n_preempted > 0 and (option.preempt == 0 or (option.preempt == 1 and info.origin == 0)):
-                continue
-            x = _play(v, q, o, params, k, 0, bases[j], top * reach)
-            report.plays += 1
-            q.cost[k, j, 0] = x
-            if x < top * (1.0 - 1e-9) and x < report.first * (1.0 - option.margin):
-                top = x
-                best = k
-                leader = j
-    report.cost = top
-    report.base = bases[leader]
-    if option.scenarios < 2:
-        return int(best)
-    # The finalists: the cheapest pairs, and always the best base policy's own choice.
     most = max(option.finalists, 2)
     pairs = np.empty((most, 2), np.int64)
     sums = np.empty(most)
     pairs[0, 0] = home
     pairs[0, 1] = home_base
-    sums[0] = q.cost[home, home_base, 0]
+    sums[0] = q.cost[home, home_base, 0] * (1.0 - option.margin)
     q.cost[home, home_base, 0] = math.inf
     count = 1
     while count < most:
         low = math.inf
         for k in range(n):
-            for j in range(n_b):
+            for j in range(len(bases)):
                 if q.cost[k, j, 0] < low:
                     low = q.cost[k, j, 0]
                     pairs[count, 0] = k
@@ -224,29 +189,108 @@ def _race(
         sums[count] = low
         q.cost[pairs[count, 0], pairs[count, 1], 0] = math.inf
         count += 1
+    best = home
     x = 1
     while count > 1 and x < option.scenarios and report.plays + count <= option.rollouts:
         build_scenario(v, rates, q, x, seed, option.arrivals, option.tool)
         for i in range(count):
             if option.budget < math.inf and now_s(buffer) >= stop:
-                count = 0
-                break
-            sums[i] += _play(v, q, o, params, pairs[i, 0], x, bases[pairs[i, 1]], math.inf)
+                return int(best)
+            cost = _play(v, q, o, params, pairs[i, 0], x, bases[pairs[i, 1]], math.inf)
+            if pairs[i, 0] == home and pairs[i, 1] == home_base:
+                cost *= 1.0 - option.margin
+            sums[i] += cost
             report.plays += 1
         x += 1
-        if count > 0:
-            for i in range(1, count):  # in the order of their sums; of equals the earlier stays first
-                for m in range(i, 0, -1):
-                    if sums[m] >= sums[m - 1] * (1.0 - 1e-9):
-                        break
-                    sums[m], sums[m - 1] = sums[m - 1], sums[m]
-                    for d in range(2):
-                        pairs[m, d], pairs[m - 1, d] = pairs[m - 1, d], pairs[m, d]
-            best = pairs[0, 0]
-            report.base = bases[pairs[0, 1]]
-            report.cost = sums[0] / x
-            count = max(count // 2, 2) if x % 2 == 1 else count
+        for i in range(1, count):  # in the order of their sums; of equals the earlier stays first
+            for m in range(i, 0, -1):
+                if sums[m] >= sums[m - 1] * (1.0 - 1e-9):
+                    break
+                sums[m], sums[m - 1] = sums[m - 1], sums[m]
+                for d in range(2):
+                    pairs[m, d], pairs[m - 1, d] = pairs[m - 1, d], pairs[m, d]
+        best = pairs[0, 0]
+        report.base = bases[pairs[0, 1]]
+        report.cost = sums[0] / x
+        count = max(count // 2, 2) if x % 2 == 1 else count
     return int(best)
+
+
+@inner
+def _race(
+    v: View, rates: NDArray[np.float64], o: NDArray[Any], bases: NDArray[np.int64], params: NDArray[Any], q: Planner
+) -> int:
+    """Spends the plays and returns the index of the best candidate.
+
+    First each base policy's own choice under that policy; then the other candidates in the list's order under the base
+    policies, the best so far first; a play stops once it cannot come near the best. Then the best few go on in
+    further scenarios.
+    """
+    report = q.report[0]
+    option = o[0]
+    buffer = np.zeros(2, np.int64)
+    stop = now_s(buffer) + option.budget if option.budget < math.inf else math.inf
+    seed = option.seed * 1000003 + option.counter
+    n_b = len(bases)
+    own = np.zeros(n_b, np.int64)
+    list_states(v, option.listed, bases, params, q, own)
+    report.candidates = q.cands.count[0]
+    if q.cands.count[0] == 1:
+        return 0
+    build_start(v, q, 1 - option.physics, option.tool)
+    build_scenario(v, rates, q, 0, seed, option.arrivals, option.tool)
+    q.cost[:] = math.inf
+    rank = np.empty(n_b)
+    top = math.inf
+    best = 0
+    leader = 0
+    for j in range(n_b):
+        rank[j] = math.inf
+        if j == 0 or (report.plays < option.rollouts and now_s(buffer) < stop):
+            x = _play(v, q, o, params, own[j], 0, bases[j], top * (1.0 + option.lose))
+            report.plays += 1
+            q.cost[own[j], j, 0] = x
+            rank[j] = x
+            if x < top * (1.0 - 1e-9):
+                top = x
+                best = own[j]
+                leader = j
+                _lead(q)
+    report.first = top
+    home = best
+    home_base = leader
+    add_parts(v, bases[leader] if bases[leader] >= FIRST_OWN else option.parts, q)
+    n = q.cands.count[0]
+    report.candidates = n
+    order_of = np.argsort(rank)
+    half = option.rollouts
+    if option.scenarios > 1:
+        half = min(half, max(n_b, half - 2 * option.finalists))
+    for i in range(min(n_b, option.second)):
+        j = home_base if i == 0 else order_of[i]
+        if i > 0 and j == home_base:
+            j = order_of[0]
+        for k in range(n):
+            if report.plays >= half or (option.budget < math.inf and now_s(buffer) >= stop):
+                break
+            if q.cost[k, j, 0] < math.inf:
+                continue
+            info = q.cands.info[k]
+            if info.n_preempted > 0 and (option.preempt == 0 or (option.preempt == 1 and info.origin == 0)):
+                continue
+            x = _play(v, q, o, params, k, 0, bases[j], top * (1.0 + option.lose))
+            report.plays += 1
+            q.cost[k, j, 0] = x
+            if x < top * (1.0 - 1e-9) and x < report.first * (1.0 - option.margin):
+                top = x
+                best = k
+                leader = j
+                _lead(q)
+    report.cost = top
+    report.base = bases[leader]
+    if option.scenarios < 2:
+        return int(best)
+    return _finals(v, rates, o, bases, params, q, home, home_base, seed, stop)
 
 
 @kernel
@@ -270,17 +314,17 @@ def plan(
         q: Room, large enough.
         out: The decision.
     """
-    candidates(v, params, q.cands)
     report = q.report[0]
-    report.candidates = q.cands.count[0]
+    report.candidates = 1
     report.plays = 0
     report.base = bases[0]
     report.cost = 0.0
     report.first = 0.0
-    best = 0
-    if q.cands.count[0] > 1:
-        build_start(v, q, 1 - o[0].physics, o[0].tool)
-        best = _race(v, rates, o, bases, params, q)
+    o[0].rate = 0.0
+    for f in range(len(rates)):
+        o[0].rate += rates[f]
+    stage_paths(v, q.mean, q.path)
+    best = _race(v, rates, o, bases, params, q)
     report.chosen = best
     info = q.cands.info[best]
     out.info[0] = q.cands.info[best]
@@ -288,4 +332,6 @@ def plan(
         out.prefixes[a] = q.cands.prefixes[best, a]
     for i in range(info.n_kept + info.n_admitted):
         out.rows[i] = q.cands.rows[best, i]
-        out.credits[i] = q.cands.credits[best, i]
+        out.credits[i] = 0.0
+    if info.n_admitted > 0:
+        score(v, params, out)

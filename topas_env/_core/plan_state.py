@@ -45,11 +45,17 @@ PLAN = np.dtype(
         ("tail", "f8"),  # weight of squared JCTs over the age scale
         ("arrivals", "i8"),  # future tasks drawn, at most
         ("counted", "i8"),  # the first so many of them count as present ones do
+        ("future", "f8"),  # weight of the wait of tasks to come
+        ("rate", "f8"),  # observed arrivals a second, all workflows; written by `plan`
         ("tool", "f8"),  # guess of a tool wait, seconds
         ("budget", "f8"),  # seconds of wall time, infinity for none
         ("physics", "i8"),  # 1: `Planner.physics` holds the engine; 0: guess it from the view
         ("preempt", "i8"),  # states that preempt: 0 none of them, 1 those that a TOPAS variant chose, 2 all
         ("finalists", "i8"),  # plays that go on to further scenarios
+        ("listed", "i8"),  # states of the environment's list
+        ("parts", "i8"),  # code of the base policy that makes parts, where the best one is not the planner's own
+        ("second", "i8"),  # base policies, the best first, that play the other states on
+        ("lose", "f8"),  # a play is given up once it is so far behind the best one, as a share of that one's cost
         ("margin", "f8"),  # share by which a state has to beat the best base policy's own choice
     ],
     align=True,
@@ -124,6 +130,10 @@ class Planner(NamedTuple):
         choice: What the base policy decides.
         cost: float64 (candidates, bases, scenarios), NaN where it was not played.
         report: REPORT (1,).
+        mean: float64 (n_stages,), expected service of each stage.
+        path: float64 (n_stages,), that of the longest path from it to a sink.
+        allowed: uint8 (n_agents,), scratch: whose requests may be admitted.
+        pace: float64 (2, tasks + 1), cost so far when so many tasks were done: of the best play, of the present one.
     """
 
     work: Board
@@ -152,6 +162,10 @@ class Planner(NamedTuple):
     choice: Choice
     cost: NDArray[np.float64]
     report: NDArray[Any]
+    mean: NDArray[np.float64]
+    path: NDArray[np.float64]
+    allowed: NDArray[np.uint8]
+    pace: NDArray[np.float64]
 
 
 def _board(agents: int, tasks: int, depth: int, requests: int) -> Board:
@@ -209,4 +223,8 @@ def empty_planner(v: View, *, scenarios: int, candidates: int, bases: int, arriv
         choice=empty_choice(agents, requests),
         cost=np.zeros((candidates + 1, bases, scenarios)),
         report=np.zeros(1, REPORT),
+        mean=np.zeros(len(v.stages)),
+        path=np.zeros(len(v.stages)),
+        allowed=np.ones(agents, np.uint8),
+        pace=np.zeros((2, tasks + 1)),
     )

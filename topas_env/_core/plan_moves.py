@@ -1,0 +1,118 @@
+"""The states that the planner chooses between: the environment's list, base policies' choices and parts of them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.candidates import candidates
+from topas_env._core.choice import Candidates, Choice
+from topas_env._core.decide import decide
+from topas_env._core.jit import i64, inner, lean
+from topas_env._core.layout import View
+from topas_env._core.plan_orders import FIRST_OWN, order
+from topas_env._core.plan_state import Planner
+
+__all__ = ["add_parts", "base_choice", "list_states", "slot"]
+
+
+@inner
+def slot(c: Candidates, k: int) -> Choice:
+    """Returns candidate k as a choice to write."""
+    return Choice(c.info[k : k + 1], c.prefixes[k], c.rows[k], c.credits[k])
+
+
+@lean
+def _take(c: Candidates) -> int:
+    """Takes what was written behind the last candidate into the list unless it is there; returns where it stands."""
+    k = i64(c.count[0])
+    x = c.info[k]
+    for j in range(k):
+        y = c.info[j]
+        if x.n_kept != y.n_kept or x.n_admitted != y.n_admitted:
+            continue
+        same = True
+        for a in range(c.prefixes.shape[1]):
+            if c.prefixes[k, a] != c.prefixes[j, a]:
+                same = False
+                break
+        if not same:
+            continue
+        for i in range(x.n_kept + x.n_admitted):
+            if c.rows[k, i] != c.rows[j, i]:
+                same = False
+                break
+        if same:
+            return j
+    if k + 1 < c.info.shape[0]:
+        c.count[0] = k + 1
+        return k
+    return -1
+
+
+@inner
+def base_choice(v: View, code: int, params: NDArray[Any], q: Planner, allowed: NDArray[np.uint8], out: Choice) -> None:
+    """Writes what a base policy does; `allowed` is 1 for every agent."""
+    if code < FIRST_OWN:
+        decide(v, code, params, out)
+        if code < 7:
+            out.credits[:] = 0.0
+    else:
+        order(v, code, q.mean, q.path, allowed, 1 << 60, out)
+
+
+@inner
+def list_states(
+    v: View, listed: int, bases: NDArray[np.int64], params: NDArray[Any], q: Planner, own: NDArray[np.int64]
+) -> None:
+    """Fills the list: what nobody is admitted in, `listed` states of the environment's list, every base policy's choice.
+
+    Writes into `own` where each base policy's choice stands.
+    """
+    c = q.cands
+    c.count[0] = 0
+    if listed > 0:
+        candidates(v, params, Candidates(c.count, c.info[: listed + 1], c.prefixes, c.rows, c.credits))
+    else:
+        out = slot(c, 0)
+        order(v, FIRST_OWN + 32, q.mean, q.path, q.allowed, 0, out)
+        c.count[0] = 1
+    q.allowed[:] = 1
+    for j in range(len(bases)):
+        base_choice(v, bases[j], params, q, q.allowed, slot(c, c.count[0]))
+        own[j] = _take(c)
+
+
+@inner
+def add_parts(v: View, code: int, q: Planner) -> None:
+    """Adds what the base policy `code` of the planner's own would do for a part of the ready requests.
+
+    For each agent: its requests alone, and all but its requests; the first half, and the first one of all.
+    """
+    c = q.cands
+    n = len(v.agents)
+    waiting = np.zeros(n, np.uint8)
+    for i in range(v.head[0].n_ready):
+        waiting[v.requests[v.ready[i]].agent] = 1
+    order(v, code, q.mean, q.path, q.allowed, 1 << 60, slot(c, c.count[0]))
+    whole = i64(c.info[c.count[0]].n_admitted)
+    _take(c)
+    if whole > 1:
+        order(v, code, q.mean, q.path, q.allowed, whole // 2, slot(c, c.count[0]))
+        _take(c)
+        if whole > 3:
+            order(v, code, q.mean, q.path, q.allowed, 1, slot(c, c.count[0]))
+            _take(c)
+    for a in range(n):
+        if waiting[a]:
+            q.allowed[:] = 0
+            q.allowed[a] = 1
+            order(v, code, q.mean, q.path, q.allowed, 1 << 60, slot(c, c.count[0]))
+            _take(c)
+    for a in range(n):
+        if waiting[a]:
+            q.allowed[:] = 1
+            q.allowed[a] = 0
+            order(v, code, q.mean, q.path, q.allowed, 1 << 60, slot(c, c.count[0]))
+            _take(c)
+    q.allowed[:] = 1

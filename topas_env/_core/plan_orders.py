@@ -1,0 +1,194 @@
+"""The planner's own base policies: queues that finish with the prefixes that are there before they fetch another.
+
+A code holds the parts of such a policy: what goes first, whether requests of prefixes in use go before all others, how
+many requests must be able to run before another prefix is fetched, and whether what does not fit is passed over.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topas_env._core.choice import Choice
+from topas_env._core.estimates import reserved
+from topas_env._core.jit import i64, inner, lean
+from topas_env._core.layout import DONE, View
+
+__all__ = ["FIRST_OWN", "KEYS", "order", "own_code", "stage_paths"]
+
+FIRST_OWN = 1000  # codes of compiled policies are below
+
+# What goes first within a class; of equals what became ready first.
+KEYS = ("ready", "arrival", "depth", "path", "left", "many", "match")
+_READY, _ARRIVAL, _DEPTH, _PATH, _LEFT, _MANY, _MATCH = range(7)
+
+
+def own_code(key: str, *, hold: bool, gate: int = 1, skip: bool = False) -> int:
+    """Returns the code of a base policy of the planner's own.
+
+    Args:
+        key: One of `KEYS`.
+        hold: Requests of prefixes that running or just admitted requests use go before the others.
+        gate: A further prefix is fetched for so many requests at least, unless nothing would run.
+        skip: Pass over what does not fit; else it ends the walk.
+    """
+    return FIRST_OWN + KEYS.index(key) + 8 * hold + 16 * skip + 32 * gate
+
+
+@lean
+def stage_paths(v: View, mean: NDArray[np.float64], path: NDArray[np.float64]) -> None:
+    """Writes each stage's expected service and its longest path to a sink, seconds, float64 (n_stages,) each."""
+    h = v.head[0]
+    for f in range(len(v.workflows)):
+        base = v.workflows[f].stage0
+        n = v.workflows[f].n_stages
+        for i in range(n - 1, -1, -1):
+            s = base + v.topo[base + i]
+            stage = v.stages[s]
+            stat = v.stats[s]
+            total = 0.0
+            if stat.n_totals > 0:
+                for k in range(stat.n_totals):
+                    total += v.ordered[s, k]
+                total /= stat.n_totals
+            elif not np.isnan(stage.profile):
+                total = stage.profile
+            elif stat.n_calls > 0:
+                total = stat.mean_call
+            else:
+                total = h.decode_token * 256.0
+            mean[s] = total
+            longest = 0.0
+            for k in range(stage.succ0, stage.succ0 + stage.n_succ):
+                longest = max(longest, path[base + v.succs[k]])
+            path[s] = total + longest
+
+
+@lean
+def _left(v: View, task: int, mean: NDArray[np.float64]) -> float:
+    """Returns the expected service of a task's unfinished stages."""
+    flow = v.workflows[v.tasks[task].workflow]
+    total = 0.0
+    for pos in range(flow.n_stages):
+        shown = v.task_stages[task, pos]
+        if shown.status != DONE:
+            total += max(mean[flow.stage0 + pos] - shown.service, 0.1 * mean[flow.stage0 + pos])
+    return total
+
+
+@inner
+def order(
+    v: View,
+    code: int,
+    mean: NDArray[np.float64],
+    path: NDArray[np.float64],
+    allowed: NDArray[np.uint8],
+    most: int,
+    out: Choice,
+) -> None:
+    """Writes what the planner's own base policy does.
+
+    Args:
+        v: What may be seen.
+        code: From `own_code`.
+        mean: From `stage_paths`.
+        path: From `stage_paths`.
+        allowed: uint8 (n_agents,), 0 for agents whose requests are left alone.
+        most: So many requests are admitted at most.
+        out: Written, without its score.
+    """
+    parts = code - FIRST_OWN
+    key = parts % 8
+    hold = (parts // 8) % 2
+    skip = (parts // 16) % 2
+    gate = parts // 32
+    h = v.head[0]
+    n = h.n_ready
+    n_agents = len(v.agents)
+    info = out.info[0]
+    for a in range(n_agents):
+        out.prefixes[a] = 0
+    room = h.budget
+    total = 0
+    for k in range(h.n_running):
+        row = v.running[k]
+        agent = v.requests[row].agent
+        if not out.prefixes[agent]:
+            out.prefixes[agent] = 1
+            room -= v.agents[agent].prefix
+        room -= reserved(v.head[0], v.requests[row])
+        out.rows[total] = row
+        out.credits[total] = 0.0
+        total += 1
+    info.n_kept = total
+    info.n_preempted = 0
+    info.n_scored = 1
+    info.origin = 0
+    need = np.empty(n, np.int64)
+    keys = np.empty(n)
+    state = np.zeros(n, np.uint8)  # 1: admitted or passed over
+    count = np.zeros(n_agents, np.int64)
+    least = np.full(n_agents, 1 << 60, np.int64)
+    for i in range(n):
+        r = v.requests[v.ready[i]]
+        need[i] = reserved(v.head[0], v.requests[v.ready[i]])
+        if not allowed[r.agent]:
+            state[i] = 1
+            continue
+        count[r.agent] += 1
+        least[r.agent] = min(least[r.agent], need[i])
+    for i in range(n):
+        if state[i]:
+            continue
+        r = v.requests[v.ready[i]]
+        x = 0.0
+        if key == _ARRIVAL:
+            x = v.tasks[r.task].arrival
+        elif key == _DEPTH:
+            x = -float(v.stages[r.stage].depth)
+        elif key == _PATH:
+            x = path[r.stage] - min(v.task_stages[r.task, r.pos].service, 0.9 * mean[r.stage])
+        elif key == _LEFT:
+            x = _left(v, i64(r.task), mean)
+        elif key == _MANY:
+            x = -float(count[r.agent])
+        elif key == _MATCH:
+            agent = v.agents[r.agent]
+            x = -float(r.cached + (agent.prefix if agent.resident or agent.cached else 0))
+        keys[i] = x
+    while total < h.max_running and total - info.n_kept < most:
+        head = -1
+        mine = 0
+        for i in range(n):
+            if state[i]:
+                continue
+            other = 1 if hold and not out.prefixes[v.requests[v.ready[i]].agent] else 0
+            if head < 0 or other < mine or (other == mine and keys[i] < keys[head]):
+                head = i  # the ready list is in the order of ready times and ids
+                mine = other
+        if head < 0:
+            break
+        row = v.ready[head]
+        agent = v.requests[row].agent
+        fetch = 0 if out.prefixes[agent] else v.agents[agent].prefix
+        if fetch > 0 and gate > 1 and total > 0:
+            could = 0
+            if room > fetch:
+                could = min(count[agent], (room - fetch) // max(least[agent], 1))
+            if could < gate:
+                for i in range(n):
+                    if v.requests[v.ready[i]].agent == agent:
+                        state[i] = 1
+                continue
+        if need[head] + fetch > room:
+            if not skip:
+                break
+            state[head] = 1
+            continue
+        room -= need[head] + fetch
+        out.prefixes[agent] = 1
+        out.rows[total] = row
+        out.credits[total] = 0.0
+        state[head] = 1
+        total += 1
+    info.n_admitted = total - info.n_kept
