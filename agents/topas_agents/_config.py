@@ -221,7 +221,7 @@ def _wrong_number(part: Imitation | FineTuning | None, where: str) -> str | None
         return None
     for name in part.__struct_fields__:
         value = getattr(part, name)
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             least = "at least 0" if name in _MAY_BE_ZERO else "positive"
             if not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
                 return f"{where}.{name}: {value} is not {least} and finite"

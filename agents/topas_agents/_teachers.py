@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice, default_params, empty_choice
-from topas_env._core.codes import CODES
-from topas_env._core.run import proceed, run
+from topas_env._core.plan_run import run_base
+from topas_env._core.run import proceed
 from topas_env._core.world import END, GROW, POINT, World
 from topas_env._errors import InputError
 from topas_env._new_world import clone, grow
 from topas_policies._parameters import weight
+from topas_policies._rollout import BASE_POLICIES, base_code
 
 __all__ = ["Hindsight", "Imitated", "Teacher", "make_teacher"]
 
@@ -34,7 +35,7 @@ class Hindsight:
     """Plays each candidate to the end of the true trace under simple policies; those that do best at the point count.
 
     All candidates are played on by the same policies, so what happens by chance is mostly the same for all of them. A
-    policy counts at a point where its mean cost over the candidates is within `tolerance` of the best one's; the cost
+    policy counts at a point where its cost after the first candidate is within `tolerance` of the best one's; the cost
     of a candidate is the mean over those that count.
 
     It looks at what no policy may see (lengths, arrivals to come), so it is a teacher and never a policy. A network
@@ -42,35 +43,39 @@ class Hindsight:
     luck of one trace averages out. It is one step of policy improvement over its base policies.
 
     Args:
-        bases: Policies with a compiled path that play on after the candidate.
+        bases: Base policies as `rollout` names them, that play on after the candidate.
         tolerance: See above.
     """
 
     name = "hindsight"
 
     def __init__(
-        self, bases: tuple[str, ...] | list[str] = ("spf", "lpm", "gated-lpm"), tolerance: float = 0.05
+        self,
+        bases: tuple[str, ...] | list[str] = ("hold-many", "hold-depth", "many-g3", "depth"),
+        tolerance: float = 0.01,
     ) -> None:
-        for base in bases:
-            if base not in CODES:
-                raise InputError(f"teacher hindsight: {base!r} is no compiled policy; they are {', '.join(CODES)}")
+        codes = [base_code(base) for base in bases]
+        for base, code in zip(bases, codes, strict=True):
+            if code is None:
+                raise InputError(f"teacher hindsight: {base!r} is no base policy; they are {BASE_POLICIES}")
         if not bases:
             raise InputError("teacher hindsight: bases is empty")
-        self._codes = [CODES[base] for base in bases]
+        self._codes = [code for code in codes if code is not None]
         self._tolerance = weight("tolerance", tolerance)
         self._params = default_params()
 
     def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
         """Returns the sum of all JCTs of the trace after each candidate, seconds, float64 (n,)."""
-        played = np.empty((len(self._codes), len(choices)))
-        for k, choice in enumerate(choices):
-            after = clone(w)
-            state = proceed(after, choice, True)
-            for b, code in enumerate(self._codes):
-                played[b, k] = self._play(clone(after), state, code)
-        means = played.mean(axis=1)
-        costs: NDArray[np.float64] = played[means <= means.min() * (1.0 + self._tolerance)].mean(axis=0)
-        return costs
+        first = self._played(w, choices[0], self._codes)
+        counting = [b for b, cost in enumerate(first) if cost <= first.min() * (1.0 + self._tolerance)]
+        codes = [self._codes[b] for b in counting]
+        rest = [self._played(w, choice, codes).mean() for choice in choices[1:]]
+        return np.array([first[counting].mean(), *rest])
+
+    def _played(self, w: World, choice: Choice, codes: list[int]) -> NDArray[np.float64]:
+        after = clone(w)
+        state = proceed(after, choice, True)
+        return np.array([self._play(clone(after), state, code) for code in codes])
 
     def _play(self, w: World, state: int, code: int) -> float:
         room = empty_choice(len(w.agents), len(w.v.requests))
@@ -80,7 +85,7 @@ class Hindsight:
             if state == GROW:
                 w = grow(w)
                 room = empty_choice(len(w.agents), len(w.v.requests))
-            state = int(run(w, code, self._params, room, 2**62))
+            state = int(run_base(w, code, self._params, room))
         return float(w.clock["area"][0])
 
 

@@ -1,6 +1,7 @@
 """The planner: every candidate state is played forward in the simulator, and the cheapest is taken."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,29 +22,27 @@ if TYPE_CHECKING:
     from topas_env._core.layout import View
     from topas_env._core.plan_state import Planner
 
-__all__ = ["Rollout", "RolloutReport"]
+__all__ = ["BASE_POLICIES", "Rollout", "RolloutReport", "base_code"]
 
 _NAMES = {code: name for name, code in CODES.items()}
+_OWN = re.compile(r"(?P<hold>hold-)?(?P<key>[a-z]+)(-g(?P<gate>[1-9]))?(?P<skip>-skip)?")
+BASE_POLICIES = f"{', '.join(CODES)}, or [hold-]KEY[-gN][-skip]"
 LIVE_BUDGET_S = 0.010
 PREEMPT = ("none", "topas", "all")
 MOST_ROLLOUTS = 1_000_000
 
 
 def base_code(name: str) -> int | None:
-    """Returns the code of a base policy by its name, None where there is none."""
+    """Returns the code of a base policy by its name, None where there is none of that name; see `BASE_POLICIES`."""
     if name in CODES:
         return CODES[name]
     from topas_env._core.plan_orders import KEYS, own_code
 
-    parts = name.split("-")
-    hold = parts[0] == "hold"
-    key = parts[1] if hold else parts[0]
-    if key not in KEYS:
+    found = _OWN.fullmatch(name)
+    if found is None or found["key"] not in KEYS:
         return None
-    rest = parts[2:] if hold else parts[1:]
-    skip = "skip" in rest
-    gate = [int(x[1:]) for x in rest if x[0] == "g"]
-    return own_code(key, hold=hold, gate=gate[0] if gate else 1, skip=skip)
+    gate = int(found["gate"] or 1)
+    return own_code(found["key"], hold=bool(found["hold"]), gate=gate, skip=bool(found["skip"]))
 
 
 class RolloutReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,10 +75,19 @@ class Rollout(Policy):
 
     Args:
         rollouts: Plays of one decision, at most.
-        base_policies: Names of compiled policies that play on after the candidate; the best of them counts.
+        base_policies: Names of policies that play on after the candidate; the best of them counts. Any compiled policy,
+            or one of the planner's own, `[hold-]KEY[-gN][-skip]`. KEY says what goes first: `ready`, `arrival`, `depth`
+            (deepest stage), `path` (shortest expected path), `left` (least work left in the task), `many` (the agent
+            with most ready requests), `match` (longest match in the cache). `hold` puts requests of prefixes in use
+            before all others, N requests at least must be able to run before a further prefix is fetched, and `skip`
+            passes over what does not fit.
         scenarios: Draws of what is hidden; the first has every length at its conditional mean.
         finalists: So many pairs of candidate and base policy go on to the further scenarios.
-        max_candidates: Length of the list of candidates.
+        max_candidates: States of the environment's list that are candidates; 0 for none. Beside them the planner makes
+            its own, which preempt nobody: the choice of each base policy, and what the best of them would do for half
+            of the ready requests, for one, for one agent alone, and for all agents but one.
+        continuations: So many base policies, the best first, play the other candidates on.
+        give_up: A play stops once it is behind the best one by this share of that one's cost.
         horizon_s: Plays stop after so many simulated seconds; None: when the counted tasks are done.
         arrivals: Future tasks in a scenario; they compete, and the first `counted_arrivals` of them count in the cost.
         counted_arrivals: See `arrivals`.
@@ -104,19 +112,17 @@ class Rollout(Policy):
     def __init__(
         self,
         rollouts: int = 32,
-        base_policies: Sequence[str] = ("gated-lpm", "lpm", "spf"),
+        base_policies: Sequence[str] = ("hold-many", "hold-depth"),
         scenarios: int = 4,
         finalists: int = 4,
-        max_candidates: int = 15,
+        max_candidates: int = 0,
         horizon_s: float | None = None,
         arrivals: int = 0,
         counted_arrivals: int = 0,
         preempt: str = "topas",
-        listed: int = 15,
-        second: int = 3,
-        lose: float = 0.02,
-        future: float = 0.0,
-        margin: float = 0.0,
+        continuations: int = 2,
+        give_up: float = 0.02,
+        margin: float = 0.03,
         tail_weight: float = 0.0,
         tool_s: float = 1.0,
         time_budget_s: float | None = None,
@@ -126,11 +132,11 @@ class Rollout(Policy):
         names = base_policies.split(",") if isinstance(base_policies, str) else list(base_policies)
         codes = [base_code(name) for name in names]
         if not names or len(set(names)) < len(names) or None in codes:
-            raise InputError(f"parameter base_policies: {base_policies!r} is not a list of {', '.join(CODES)}")
+            raise InputError(f"parameter base_policies: {base_policies!r} is not a list of {BASE_POLICIES}")
         self.base_policies = tuple(names)
         self.scenarios = count("scenarios", scenarios, least=1, most=64)
         self.finalists = count("finalists", finalists, least=2, most=64)
-        self.max_candidates = count("max_candidates", max_candidates, least=1, most=1024)
+        self.max_candidates = count("max_candidates", max_candidates, least=0, most=1024)
         self.horizon_s = None if horizon_s is None else weight("horizon_s", horizon_s)
         self.arrivals = count("arrivals", arrivals, least=0, most=1000)
         self.counted_arrivals = count("counted_arrivals", counted_arrivals, least=0, most=1000)
@@ -141,7 +147,8 @@ class Rollout(Policy):
         self.live = False
         self.report: RolloutReport | None = None
         self.preempt = one_of("preempt", preempt, PREEMPT)
-        self.listed, self.second, self.lose, self.future = listed, second, lose, future
+        self.continuations = count("continuations", continuations, least=1, most=64)
+        self.give_up = weight("give_up", give_up)
         self._profile = profile
         self._params = default_params()
         self._bases = np.array(codes, np.int64)
@@ -224,7 +231,7 @@ class Rollout(Policy):
             q = empty_planner(
                 v,
                 scenarios=self.scenarios,
-                candidates=self.listed + len(self._bases) + 2 * len(v.agents) + 6,
+                candidates=self.max_candidates + len(self._bases) + 2 * len(v.agents) + 6,
                 bases=len(self._bases),
                 arrivals=self.arrivals,
             )
@@ -233,10 +240,9 @@ class Rollout(Policy):
             options["rollouts"] = self.rollouts
             options["scenarios"] = self.scenarios
             options["finalists"] = self.finalists
-            options["listed"] = self.listed
-            options["second"] = self.second
-            options["lose"] = self.lose
-            options["future"] = self.future
+            options["listed"] = self.max_candidates
+            options["second"] = self.continuations
+            options["lose"] = self.give_up
             options["parts"] = base_code("hold-depth-skip")
             options["horizon"] = math.inf if self.horizon_s is None else self.horizon_s
             options["arrivals"] = self.arrivals

@@ -95,8 +95,8 @@ def _left(w: World, counted: int) -> int:
 def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x: int, code: int, bound: float) -> float:
     """Plays candidate k in scenario x under a base policy; returns its cost, infinity once that is above `bound`.
 
-    The cost is the time that counted tasks stay unfinished from now on, the tail's weight, and the wait of tasks to
-    come: at the observed rate r, r t^2 / 2 seconds of it where the last counted task is finished after t.
+    The cost is the time that counted tasks stay unfinished from now on, and the tail's weight. A play is given up also
+    where it is far behind the best one's cost at the same number of finished tasks.
     """
     w = _world(v, q, x)
     _reset(q, x)
@@ -144,8 +144,7 @@ def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x:
         if math.isnan(jct):
             jct = max(min(c.time, stop) - begin, 0.0)
         cost += jct - max(now - begin, 0.0) + o[0].tail * jct * jct / scale
-    span = min(c.time, stop) - now
-    return cost + 0.5 * o[0].future * o[0].rate * span * span
+    return cost
 
 
 @lean
@@ -157,8 +156,16 @@ def _lead(q: Planner) -> None:
 
 @inner
 def _finals(
-    v: View, rates: NDArray[np.float64], o: NDArray[Any], bases: NDArray[np.int64], params: NDArray[Any], q: Planner,
-    home: int, home_base: int, seed: int, stop: float,
+    v: View,
+    rates: NDArray[np.float64],
+    o: NDArray[Any],
+    bases: NDArray[np.int64],
+    params: NDArray[Any],
+    q: Planner,
+    home: int,
+    home_base: int,
+    seed: int,
+    stop: float,
 ) -> int:
     """Plays the cheapest pairs of candidate and base policy, and the best base policy's own choice, in more scenarios.
 
@@ -320,9 +327,6 @@ def plan(
     report.base = bases[0]
     report.cost = 0.0
     report.first = 0.0
-    o[0].rate = 0.0
-    for f in range(len(rates)):
-        o[0].rate += rates[f]
     stage_paths(v, q.mean, q.path)
     best = _race(v, rates, o, bases, params, q)
     report.chosen = best

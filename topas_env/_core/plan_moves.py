@@ -65,7 +65,7 @@ def base_choice(v: View, code: int, params: NDArray[Any], q: Planner, allowed: N
 def list_states(
     v: View, listed: int, bases: NDArray[np.int64], params: NDArray[Any], q: Planner, own: NDArray[np.int64]
 ) -> None:
-    """Fills the list: what nobody is admitted in, `listed` states of the environment's list, every base policy's choice.
+    """Fills the list: the state that admits nobody, `listed` of the environment's list, every base policy's choice.
 
     Writes into `own` where each base policy's choice stands.
     """

@@ -45,8 +45,6 @@ PLAN = np.dtype(
         ("tail", "f8"),  # weight of squared JCTs over the age scale
         ("arrivals", "i8"),  # future tasks drawn, at most
         ("counted", "i8"),  # the first so many of them count as present ones do
-        ("future", "f8"),  # weight of the wait of tasks to come
-        ("rate", "f8"),  # observed arrivals a second, all workflows; written by `plan`
         ("tool", "f8"),  # guess of a tool wait, seconds
         ("budget", "f8"),  # seconds of wall time, infinity for none
         ("physics", "i8"),  # 1: `Planner.physics` holds the engine; 0: guess it from the view
