@@ -129,7 +129,7 @@ def test_own_base_policies_are_what_their_names_say(name: str, key: str, hold: b
     for snapshot in _points("dag-4", 25, 3)[::3] + _points("metagpt-sop", 12, 3)[::7]:
         decision = policy.decide(snapshot)
         running = {r.id for r in snapshot.requests if r.status == "running"}
-        admitted = tuple(id for id in decision.requests if id not in running)
+        admitted = tuple(each for each in decision.requests if each not in running)
         assert admitted == _reading(snapshot, key, hold, gate, skip)
         assert running <= set(decision.requests)
         admissions += len(admitted)
