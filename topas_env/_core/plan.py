@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
-from topas_env._core.decide import decide, score
+from topas_env._core.decide import choose, score_given
 from topas_env._core.engine import advance
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
@@ -16,6 +16,7 @@ from topas_env._core.plan_build import build_scenario, build_start
 from topas_env._core.plan_moves import add_parts, list_states
 from topas_env._core.plan_orders import FIRST_OWN, order, stage_paths
 from topas_env._core.plan_state import Planner
+from topas_env._core.ref import ref
 from topas_env._core.run import _now_s as now_s
 from topas_env._core.trace import Trace
 from topas_env._core.world import POINT, World
@@ -98,7 +99,7 @@ def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x:
     The cost is the time that counted tasks stay unfinished from now on, and the tail's weight. A play is given up also
     where it is far behind the best one's cost at the same number of finished tasks.
     """
-    w = _world(v, q, x)
+    w = ref(_world(v, q, x))
     _reset(q, x)
     now = q.start.head[0].time
     counted = min(q.start.head[0].n_live + o[0].counted, q.n_tasks[x])
@@ -132,7 +133,7 @@ def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x:
         if code >= FIRST_OWN:
             order(w.v, code, q.mean, q.path, q.allowed, 1 << 60, q.choice)
         else:
-            decide(w.v, code, params, q.choice)
+            choose(w.v, code, params, q.choice)
             if code < 7:
                 q.choice.credits[:] = 0.0
         apply(w, q.choice)
@@ -327,8 +328,9 @@ def plan(
     report.base = bases[0]
     report.cost = 0.0
     report.first = 0.0
-    stage_paths(v, q.mean, q.path)
-    best = _race(v, rates, o, bases, params, q)
+    view, planner = ref(v), ref(q)
+    stage_paths(view, q.mean, q.path)
+    best = _race(view, rates, o, bases, params, planner)
     report.chosen = best
     info = q.cands.info[best]
     out.info[0] = q.cands.info[best]
@@ -338,4 +340,4 @@ def plan(
         out.rows[i] = q.cands.rows[best, i]
         out.credits[i] = 0.0
     if info.n_admitted > 0:
-        score(v, params, out)
+        score_given(view, params, out)

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.candidates import candidates
+from topas_env._core.candidates import list_candidates
 from topas_env._core.choice import Candidates, Choice
-from topas_env._core.decide import decide
+from topas_env._core.decide import choose
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import View
 from topas_env._core.plan_orders import FIRST_OWN, order
 from topas_env._core.plan_state import Planner
+from topas_env._core.ref import ref
 
 __all__ = ["add_parts", "base_choice", "list_states", "slot"]
 
@@ -54,7 +55,7 @@ def _take(c: Candidates) -> int:
 def base_choice(v: View, code: int, params: NDArray[Any], q: Planner, allowed: NDArray[np.uint8], out: Choice) -> None:
     """Writes what a base policy does; `allowed` is 1 for every agent."""
     if code < FIRST_OWN:
-        decide(v, code, params, out)
+        choose(v, code, params, out)
         if code < 7:
             out.credits[:] = 0.0
     else:
@@ -72,7 +73,7 @@ def list_states(
     c = q.cands
     c.count[0] = 0
     if listed > 0:
-        candidates(v, params, Candidates(c.count, c.info[: listed + 1], c.prefixes, c.rows, c.credits))
+        list_candidates(v, params, ref(Candidates(c.count, c.info[: listed + 1], c.prefixes, c.rows, c.credits)))
     else:
         out = slot(c, 0)
         order(v, FIRST_OWN + 32, q.mean, q.path, q.allowed, 0, out)

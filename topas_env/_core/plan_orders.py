@@ -4,7 +4,6 @@ A code holds the parts of such a policy: what goes first, whether requests of pr
 many requests must be able to run before another prefix is fetched, and whether what does not fit is passed over.
 """
 
-
 import numpy as np
 from numpy.typing import NDArray
 

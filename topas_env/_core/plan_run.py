@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
-from topas_env._core.decide import decide
+from topas_env._core.decide import choose
 from topas_env._core.engine import advance
 from topas_env._core.jit import kernel
 from topas_env._core.plan_orders import FIRST_OWN, order, stage_paths
+from topas_env._core.ref import ref
 from topas_env._core.world import POINT, World
 
 __all__ = ["run_base"]
@@ -28,15 +29,16 @@ def run_base(w: World, code: int, params: NDArray[Any], choice: Choice) -> int:
     mean = np.empty(len(w.v.stages))
     path = np.empty(len(w.v.stages))
     allowed = np.ones(len(w.v.agents), np.uint8)
-    stage_paths(w.v, mean, path)  # once: they change slowly, and only the order hangs on them
+    here = ref(w)
+    stage_paths(here.v, mean, path)  # once: they change slowly, and only the order hangs on them
     while True:
-        state = advance(w)
+        state = advance(here)
         if state != POINT:
             return int(state)
         if code >= FIRST_OWN:
-            order(w.v, code, mean, path, allowed, _ALL, choice)
+            order(here.v, code, mean, path, allowed, _ALL, choice)
         else:
-            decide(w.v, code, params, choice)
+            choose(here.v, code, params, choice)
         if code < FIRST_OWN and code < 7:
             choice.credits[:] = 0.0
-        apply(w, choice)
+        apply(here, choice)
