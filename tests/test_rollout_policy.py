@@ -96,10 +96,10 @@ def _reading(snapshot: Snapshot, key: str, hold: bool, gate: int, skip: bool) ->
         agent = stage(r).agent
         fetch = 0 if agent in there else size[agent]
         least = min(snapshot.reserved_tokens(x) for x in ready if stage(x).agent == agent)
-        if fetch and gate > 1 and (running or admitted):
-            if min(waiting.count(agent), max(room - fetch, 0) // least) < gate:
-                left = [x for x in left if stage(x).agent != agent]
-                continue
+        could = min(waiting.count(agent), max(room - fetch, 0) // least)
+        if fetch and (running or admitted) and gate > 1 and could < gate:
+            left = [x for x in left if stage(x).agent != agent]
+            continue
         if snapshot.reserved_tokens(r) + fetch > room:
             if not skip:
                 break
