@@ -10,23 +10,22 @@ __all__ = ["ABLATIONS", "ablation_suite"]
 
 POINTS = ("chain-3/0.75/all", "dag-4/0.75/none", "dag-10-wide/0.75/all", "metagpt-sop/0.75/all")
 ABLATIONS: dict[str, tuple[dict[str, Scalar], ...]] = {
-    "candidates": ({"max_candidates": 4}, {"max_candidates": 8}, {"max_candidates": 30}),
+    "candidates": ({"max_candidates": 8}, {"max_candidates": 15}, {"max_candidates": 30}),
     "base policies": (
-        {"base_policies": "gated-lpm"},
-        {"base_policies": "lpm"},
-        {"base_policies": "spf"},
-        {"base_policies": "fcfs"},
-        {"base_policies": "gated-lpm,spf"},
+        {"base_policies": "hold-many"},
+        {"base_policies": "hold-depth"},
+        {"base_policies": "many,depth"},
+        {"base_policies": "gated-lpm,lpm,spf"},
+        {"base_policies": "hold-many,hold-depth,gated-lpm"},
     ),
+    "continuations": ({"continuations": 1},),
     "horizon": ({"horizon_s": 20.0}, {"horizon_s": 60.0}, {"horizon_s": 180.0}),
-    "arrivals": (
-        {"arrivals": 8},
-        {"arrivals": 8, "counted_arrivals": 8},
-        {"arrivals": 32, "counted_arrivals": 16},
-    ),
+    "arrivals": ({"arrivals": 8}, {"arrivals": 8, "counted_arrivals": 8}, {"arrivals": 32, "counted_arrivals": 16}),
     "samples": ({"scenarios": 1}, {"scenarios": 2}, {"scenarios": 8, "rollouts": 64}),
-    "rollouts": ({"rollouts": 8}, {"rollouts": 16}, {"rollouts": 128}),
-    "preemption": ({"preempt": "none"}, {"preempt": "all"}),
+    "rollouts": ({"rollouts": 4}, {"rollouts": 8}, {"rollouts": 16}, {"rollouts": 128}),
+    "margin": ({"margin": 0.0}, {"margin": 0.1}),
+    "early stopping": ({"give_up": 10.0},),
+    "preemption": ({"max_candidates": 15, "preempt": "none"}, {"max_candidates": 15, "preempt": "all"}),
     "tail weight": ({"tail_weight": 0.5}, {"tail_weight": 2.0}),
 }
 """What differs from the planner's defaults, by what it is."""
