@@ -164,8 +164,8 @@ class Waits(SPF):
 """
 
 
-def test_interrupting_the_command_and_going_on(tmp_path: Path) -> None:
-    """Three runs end, the others wait for a file that is made after the interrupt only."""
+def start_waiting(tmp_path: Path) -> tuple[list[str], "subprocess.Popen[str]"]:
+    """Starts a comparison of which three runs end; the others wait for a file. Returns its command and process."""
     plugin, results = tmp_path / "waits.py", tmp_path / "results.jsonl"
     plugin.write_text(PLUGIN)
     command = [
@@ -177,6 +177,36 @@ def test_interrupting_the_command_and_going_on(tmp_path: Path) -> None:
         if process.poll() is not None or (results.exists() and results.read_bytes().count(b"\n") == 3):
             break
         time.sleep(0.05)
+    return command, process
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+def test_workers_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    _, process = start_waiting(tmp_path)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) >= 2
+    process.kill()
+    process.communicate(timeout=60)
+    for _ in range(1200):
+        left = [child for child in children if is_running(child)]
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left
+
+
+def is_running(pid: str) -> bool:
+    """Tells whether there is a process that is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_interrupting_the_command_and_going_on(tmp_path: Path) -> None:
+    """Three runs end, the others wait for a file that is made after the interrupt only."""
+    results = tmp_path / "results.jsonl"
+    command, process = start_waiting(tmp_path)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

@@ -4,8 +4,10 @@ import concurrent.futures
 import contextlib
 import math
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -71,7 +73,7 @@ def _records(
     yield key, config, execute(config)
     before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupt
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_obey_parent
     )
     try:
         pending = {pool.submit(execute, config): (key, config) for key, config in runs[1:]}
@@ -86,6 +88,14 @@ def _records(
     pool.shutdown()
 
 
-def _ignore_interrupt() -> None:
-    """Leaves an interrupt from the keyboard to the parent, which ends its workers."""
+def _obey_parent() -> None:
+    """Leaves an interrupt to the parent, which ends its workers; a worker ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
