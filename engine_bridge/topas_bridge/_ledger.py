@@ -298,6 +298,7 @@ class Ledger:
             return
         if task.total_s > 0 and not task.workflow.startswith(SOLO_AGENT):
             self.totals_s.append(task.total_s)
+            self._count("workflow_tasks_completed")
         self._count("tasks_completed")
         if len(self.finished_jct_s) < _TASK_LIMIT:
             self.finished_jct_s.append(now - task.arrival_s)

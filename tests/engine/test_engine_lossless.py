@@ -71,7 +71,7 @@ def test_forced_eviction_and_chunked_prefill_on_the_python_core(tiny_model, prom
     [
         *("fcfs", "lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm"),
         *("topas", "topas-base", "topas-reuse", "topas-aging"),
-        *("chaos-all", "chaos-hold"),
+        *("rollout", "learned", "chaos-all", "chaos-hold"),
     ],
 )
 def test_policy(tiny_model, prompts, reference, policy):
