@@ -112,7 +112,7 @@ class Rollout(Policy):
     def __init__(
         self,
         rollouts: int = 32,
-        base_policies: Sequence[str] = ("hold-many", "hold-depth"),
+        base_policies: Sequence[str] = ("hold-many", "hold-depth", "gated-lpm"),
         scenarios: int = 4,
         finalists: int = 4,
         max_candidates: int = 0,
