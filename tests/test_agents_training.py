@@ -24,6 +24,7 @@ from topas_env._core.codes import CODES
 from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
 from topas_env._core.run import proceed
 from topas_env._core.world import POINT
+from topas_env._services import profile_services
 from topas_env._utilisation import utilisation
 from topas_env._workload import workload_spec
 from topas_policies import SPF, make_policy
@@ -85,6 +86,22 @@ def test_scenarios_stay_in_their_ranges():
         )
         scenario_world(s)  # a budget that is too small was raised to what the largest request needs
     assert len({s.profile.kv_budget_tokens for s in drawn}) > 10
+
+
+def test_a_budget_that_the_profiled_tasks_outgrow_is_refused_and_scenarios_avoid_it():
+    """Found by a training run that never came back: the loop went on where a request did not fit."""
+    spec = workload_spec("metagpt-tl")
+    profile = load_profile("qwen2.5-32b-a100-80g", kv_budget_tokens=9_500)
+    with pytest.raises(InputError, match=r"metagpt-tl: .*outgrows kv_budget_tokens = 9500"):
+        profile_services(spec, profile)
+    small = Scenarios(workloads=("metagpt-tl",), kv_budget_scale=(0.3, 0.3), num_tasks=(4, 4))
+    drawn = draw_scenario(small, np.random.default_rng(3))
+    scenario_world(drawn)
+    assert drawn.profile.kv_budget_tokens < 0.9 * profile_budget()
+
+
+def profile_budget() -> int:
+    return load_profile("qwen2.5-32b-a100-80g").kv_budget_tokens
 
 
 def test_hindsight_is_what_the_simulator_says_in_the_end():

@@ -6,15 +6,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from topas_env._errors import InputError
 from topas_env._profile import EngineProfile
 from topas_env._topology import topology
 from topas_env._utilisation import call_prefixes
 from topas_env._workload import Workload, WorkloadSpec, workload_names, workload_spec
 
-__all__ = ["PROFILE_SEED", "bound_s", "known_services", "profile_services"]
+__all__ = ["PROFILE_SEED", "bound_s", "known_services", "profile_services", "profile_workload"]
 
 PROFILE_SEED = 20_000_000  # far from the seeds that people run
 _PROFILE_TASKS = 200
+
+
+def profile_workload(spec: WorkloadSpec, seed: int = PROFILE_SEED) -> Workload:
+    """Returns the tasks that `profile_services` runs."""
+    return spec.draw(seed=seed, num_tasks=_PROFILE_TASKS)
 
 
 def profile_services(
@@ -26,6 +32,9 @@ def profile_services(
         spec: Where the tasks come from; 200 are drawn at its own rate.
         profile: The engine.
         seed: Of the draw: another one than those of the runs that use the result.
+
+    Raises:
+        InputError: One of their requests outgrows the KV budget.
     """
     from topas_env._core.choice import default_params, empty_choice
     from topas_env._core.codes import CODES
@@ -33,7 +42,7 @@ def profile_services(
     from topas_env._core.world import END, GROW
     from topas_env._new_world import grow, new_world
 
-    workload = spec.draw(seed=seed, num_tasks=_PROFILE_TASKS)
+    workload = profile_workload(spec, seed)
     w = new_world(workload, profile, profile_s={}, record=0)
     state = GROW
     while state != END:
@@ -41,6 +50,11 @@ def profile_services(
         state = run(w, CODES["fcfs"], default_params(), choice, 2**62)
         if state == GROW:
             w = grow(w)
+        elif state != END:
+            raise InputError(
+                f"{spec.name}: a request of the {_PROFILE_TASKS} tasks that its stages are profiled on outgrows "
+                f"kv_budget_tokens = {profile.kv_budget_tokens}"
+            )
     trace = workload.trace
     service = np.add.reduceat(w.results["finish"] - w.results["readmitted"], trace.first_call[:-1])
     counts = np.diff(np.append(trace.stage0, len(service)))

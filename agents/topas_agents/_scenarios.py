@@ -10,9 +10,9 @@ from topas_env import EngineProfile, load_profile
 from topas_env._core.world import World
 from topas_env._errors import InputError
 from topas_env._new_world import new_world
-from topas_env._services import known_services
+from topas_env._services import known_services, profile_workload
 from topas_env._utilisation import check_fits, most_tokens, task_engine_s
-from topas_env._workload import Workload, WorkloadSpec, workload_spec
+from topas_env._workload import Workload, WorkloadSpec, workload_names, workload_spec
 
 __all__ = ["Scenario", "draw_scenario", "least_budget", "rate_for_load", "scenario_world"]
 
@@ -84,7 +84,10 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     budget = int(base.kv_budget_tokens * float(rng.uniform(*scenarios.kv_budget_scale)))
     profile = load_profile(base, **overrides)
     drawn = source.draw(seed=seed, num_tasks=num_tasks, arrival_rate=rate_for_load(source, profile, load))
-    overrides["kv_budget_tokens"] = max(budget, least_budget(drawn, profile), least_budget(_typical(source), profile))
+    must_fit = [drawn, _typical(source)]
+    if source.name in workload_names():
+        must_fit.append(profile_workload(source))
+    overrides["kv_budget_tokens"] = max(budget, *(least_budget(each, profile) for each in must_fit))
     profile = load_profile(base, **overrides)
     return Scenario(given, source, profile, rate_for_load(source, profile, load), num_tasks, seed, overrides)
 
