@@ -12,13 +12,14 @@ POINTS = ("chain-3/0.75/all", "dag-4/0.75/none", "dag-10-wide/0.75/all", "metagp
 ABLATIONS: dict[str, tuple[dict[str, Scalar], ...]] = {
     "candidates": ({"max_candidates": 8}, {"max_candidates": 15}, {"max_candidates": 30}),
     "base policies": (
+        {"base_policies": "hold-many,hold-depth"},
         {"base_policies": "hold-many"},
         {"base_policies": "hold-depth"},
-        {"base_policies": "many,depth"},
+        {"base_policies": "gated-lpm"},
+        {"base_policies": "many,depth,gated-lpm"},
         {"base_policies": "gated-lpm,lpm,spf"},
-        {"base_policies": "hold-many,hold-depth,gated-lpm"},
     ),
-    "continuations": ({"continuations": 1},),
+    "continuations": ({"continuations": 1}, {"continuations": 3}),
     "horizon": ({"horizon_s": 20.0}, {"horizon_s": 60.0}, {"horizon_s": 180.0}),
     "arrivals": ({"arrivals": 8}, {"arrivals": 8, "counted_arrivals": 8}, {"arrivals": 32, "counted_arrivals": 16}),
     "samples": ({"scenarios": 1}, {"scenarios": 2}, {"scenarios": 8, "rollouts": 64}),
