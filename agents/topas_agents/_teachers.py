@@ -35,7 +35,7 @@ class Hindsight:
     """Plays each candidate to the end of the true trace under simple policies; those that do best at the point count.
 
     All candidates are played on by the same policies, so what happens by chance is mostly the same for all of them. A
-    policy counts at a point where its cost after the first candidate is within `tolerance` of the best one's; the cost
+    policy counts at a point where its mean cost over the candidates is within `tolerance` of the best one's; the cost
     of a candidate is the mean over those that count.
 
     It looks at what no policy may see (lengths, arrivals to come), so it is a teacher and never a policy. A network
@@ -51,8 +51,8 @@ class Hindsight:
 
     def __init__(
         self,
-        bases: tuple[str, ...] | list[str] = ("hold-many", "hold-depth", "many-g3", "depth"),
-        tolerance: float = 0.01,
+        bases: tuple[str, ...] | list[str] = ("spf", "lpm", "gated-lpm"),
+        tolerance: float = 0.05,
     ) -> None:
         codes = [base_code(base) for base in bases]
         for base, code in zip(bases, codes, strict=True):
@@ -66,16 +66,15 @@ class Hindsight:
 
     def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
         """Returns the sum of all JCTs of the trace after each candidate, seconds, float64 (n,)."""
-        first = self._played(w, choices[0], self._codes)
-        counting = [b for b, cost in enumerate(first) if cost <= first.min() * (1.0 + self._tolerance)]
-        codes = [self._codes[b] for b in counting]
-        rest = [self._played(w, choice, codes).mean() for choice in choices[1:]]
-        return np.array([first[counting].mean(), *rest])
+        played = np.stack([self._played(w, choice) for choice in choices])
+        means = played.mean(axis=0)
+        costs: NDArray[np.float64] = played[:, means <= means.min() * (1.0 + self._tolerance)].mean(axis=1)
+        return costs
 
-    def _played(self, w: World, choice: Choice, codes: list[int]) -> NDArray[np.float64]:
+    def _played(self, w: World, choice: Choice) -> NDArray[np.float64]:
         after = clone(w)
         state = proceed(after, choice, True)
-        return np.array([self._play(clone(after), state, code) for code in codes])
+        return np.array([self._play(clone(after), state, code) for code in self._codes])
 
     def _play(self, w: World, state: int, code: int) -> float:
         room = empty_choice(len(w.agents), len(w.v.requests))
