@@ -82,28 +82,43 @@ def simulate_rate(policy_name: str, tasks: int, *, plain: bool) -> float:
     return workload.num_requests / (time.perf_counter() - start)
 
 
-def env_rate(decisions: int) -> float:
-    """Returns decisions a second of one environment, dag-4 at 0.10, a random allowed action each."""
+def _allowed(observation: dict[str, np.ndarray], draw: np.ndarray) -> np.ndarray:
+    """Returns a random allowed action for each row of the observation."""
+    return (draw * observation["action_mask"].sum(axis=-1)).astype(np.int64)
+
+
+def _spf(observation: dict[str, np.ndarray], draw: np.ndarray) -> np.ndarray:  # noqa: ARG001
+    """Returns the candidate that spf would choose for each row of the observation."""
+    from topas_env._core.features import CANDIDATE_FEATURES
+
+    rows = observation["candidates"]
+    table = rows.reshape(*rows.shape[:-1], -1, len(CANDIDATE_FEATURES))
+    return table[..., CANDIDATE_FEATURES.index("by_spf")].argmax(axis=-1)
+
+
+Choose = Callable[[dict[str, np.ndarray], np.ndarray], np.ndarray]
+
+
+def env_rate(decisions: int, choose: Choose = _allowed) -> float:
+    """Returns decisions a second of one environment, dag-4 at 0.10. At random its queue grows to forty requests."""
     import gymnasium as gym
 
     import topas_env  # noqa: F401
 
     env = gym.make("TopasPrefixState-v0", workload="dag-4", arrival_rate=0.10, num_tasks=100, profile=PROFILE)
-    _, info = env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    draws = rng.random(decisions)
+    observation, _ = env.reset(seed=0)
+    draws = np.random.default_rng(0).random(decisions)
     start = time.perf_counter()
     for draw in draws:
-        allowed = int(info["action_mask"].sum())
-        _, _, terminated, truncated, info = env.step(int(draw * allowed))
+        observation, _, terminated, truncated, _ = env.step(int(choose(observation, draw)))
         if terminated or truncated:
-            _, info = env.reset()
+            observation, _ = env.reset()
     rate = decisions / (time.perf_counter() - start)
     env.close()
     return rate
 
 
-def batch_rate(steps: int, envs: int = 256) -> float:
+def batch_rate(steps: int, envs: int = 256, choose: Choose = _allowed) -> float:
     """Returns decisions a second of the batched environment."""
     import gymnasium as gym
 
@@ -113,12 +128,10 @@ def batch_rate(steps: int, envs: int = 256) -> float:
         "TopasPrefixState-v0", num_envs=envs, workload="dag-4", arrival_rate=0.10, num_tasks=100, profile=PROFILE
     )
     observation, _ = batch.reset(seed=0)
-    rng = np.random.default_rng(0)
-    draws = rng.random((steps, envs))
+    draws = np.random.default_rng(0).random((steps, envs))
     start = time.perf_counter()
     for draw in draws:
-        allowed = np.asarray(observation["action_mask"]).sum(axis=1)
-        observation, *_ = batch.step((draw * allowed).astype(np.int64))
+        observation, *_ = batch.step(choose(observation, draw))
     rate = steps * envs / (time.perf_counter() - start)
     batch.close()
     return rate
@@ -224,8 +237,10 @@ def main() -> None:
     with out.status("environment"):
         env_rate(500)
         single = median_of(3, lambda: env_rate(10_000))
+        single_spf = median_of(3, lambda: env_rate(10_000, _spf))
         batch_rate(5)
         batched = median_of(3, lambda: batch_rate(100))
+        batched_spf = median_of(3, lambda: batch_rate(100, choose=_spf))
     with out.status("TOPAS"):
         decision_times("metagpt-sop", 20)
         sop = decision_times("metagpt-sop")
@@ -235,8 +250,10 @@ def main() -> None:
         Line("simulate, spf, chain-3, compiled", compiled, "requests/s", 50_000),
         Line("the same, requests a CartPole step", compiled / cartpole, "", 0.3),
         Line("the same through plain decide", plain, "requests/s", 2_000),
-        Line("env, dag-4, candidates", single, "decisions/s", 10_000),
-        Line("batched env of 256", batched, "decisions/s", 30_000),
+        Line("env, dag-4, candidates, at random", single, "decisions/s", 10_000),
+        Line("the same, spf's actions", single_spf, "decisions/s", 10_000),
+        Line("batched env of 256, at random", batched, "decisions/s", 30_000),
+        Line("the same, spf's actions", batched_spf, "decisions/s", 30_000),
         Line("TOPAS decision, metagpt-sop, kernel", sop[0], "ms", 0.1, more_is_better=False),
         Line("TOPAS decision, metagpt-sop, decide", sop[1], "ms", 0.5, more_is_better=False),
         Line("TOPAS decision, dag-10-wide, kernel", wide[0], "ms", 0.1, more_is_better=False),
