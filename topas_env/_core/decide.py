@@ -77,7 +77,7 @@ def score_state(v: View, p: Problem, beta: float, counts: NDArray[np.int64], out
         if not agent.resident and not agent.cached and group.waits != turn:
             group.waits = turn
             n_waits += 1
-        complete(p.paths, p.ready, p.groups, i, turn)
+        complete(ref(p.paths), p.ready, p.groups, i, turn)
     info.move = (h.offload_token * outgoing + h.load_token * incoming) * n_waits
     info.total = info.admit - info.move - info.redo - info.revoke + info.reuse
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import DONE, READY, WAITING, View
 from topas_env._core.marginals import GROUP, READY_INFO, Paths, first_marginals, new_paths
+from topas_env._core.ref import ref
 
 __all__ = ["Estimates", "call_estimate", "estimate", "reserved"]
 
@@ -364,8 +365,8 @@ def estimate(v: View, params: NDArray[Any]) -> Estimates:
             _rows_of(v, mine.task, d.spread)
         else:
             mine.row0 = used
-            _task_paths(v, mine.task, groups[g], limit, d, paths)
-            first_marginals(paths, groups[g])
+            _task_paths(v, mine.task, groups[g], limit, ref(d), ref(paths))
+            first_marginals(ref(paths), groups[g])
             used += mine.n_rows
             mine.older = known[w_index]
             known[w_index] = g

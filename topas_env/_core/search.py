@@ -11,6 +11,7 @@ from topas_env._core.jit import inner, lean
 from topas_env._core.layout import View
 from topas_env._core.packing import TOLERANCE, Pool, new_pool, pack_set, ties
 from topas_env._core.problem import Problem, reuse_counts, state_problem
+from topas_env._core.ref import ref
 
 __all__ = ["best_state", "empty", "incumbent_score", "search", "topas", "write_choice"]
 
@@ -128,28 +129,31 @@ def _grow(p: Problem, pool: Pool, keys: NDArray[np.int64], slots: NDArray[np.int
 @inner
 def search(p: Problem, most: int) -> Pool:
     """Packs every prefix set that the hierarchical search looks at; up to `most` active agents, every set."""
+    here = ref(p)
     m = p.active.shape[0]
     member = np.zeros(m, np.uint8)
     if m <= most:
         pool = new_pool(p, (1 << m) - 1)
+        there = ref(pool)
         for code in range(1, 1 << m):
             for a in range(m):
                 member[a] = (code >> a) & 1
-            pack_set(p, pool, member)
+            pack_set(here, there, member)
         return pool
     start = np.zeros(m, np.uint8)
     for k in range(p.running.shape[0]):
         start[p.running[k].agent] = 1
     sets = 4 * m * m + 4 * m
     pool = new_pool(p, sets)
+    there = ref(pool)
     keys = np.empty(2 * sets + 1, np.int64)
     slots = np.full(2 * sets + 1, -1, np.int64)
-    _evaluate(p, pool, keys, slots, start)
-    _repair(p, pool, keys, slots, start)
+    _evaluate(here, there, keys, slots, start)
+    _repair(here, there, keys, slots, start)
     for a in range(m):
         member[a] = start[a]
-    _grow(p, pool, keys, slots, member)
-    _repair(p, pool, keys, slots, member)
+    _grow(here, there, keys, slots, member)
+    _repair(here, there, keys, slots, member)
     return pool
 
 
