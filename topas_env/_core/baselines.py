@@ -12,7 +12,7 @@ from topas_env._core.jit import inner, lean
 from topas_env._core.layout import View
 from topas_env._core.marginals import GROUP, READY_INFO, new_paths
 
-__all__ = ["baseline", "baseline_from"]
+__all__ = ["baseline", "baseline_from", "keep_running", "match"]
 
 _LPM, _PARROT, _LAS, _SPF, _SRPT, _GATED = (
     CODES[name] for name in ("lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm")
@@ -20,7 +20,7 @@ _LPM, _PARROT, _LAS, _SPF, _SRPT, _GATED = (
 
 
 @lean
-def _match(v: View, row: int) -> float:
+def match(v: View, row: int) -> float:
     """Returns how many tokens of the request's prompt lie in the KV cache."""
     r = v.requests[row]
     agent = v.agents[r.agent]
@@ -49,7 +49,7 @@ def _keys(v: View, code: int, gate: int, e: Estimates, first: NDArray[np.float64
             second[i] = e.groups[e.ready[i].group].path
         elif code in (_LPM, _GATED):
             if n <= LPM_QUEUE_LIMIT:
-                second[i] = -_match(v, row)
+                second[i] = -match(v, row)
             if code == _GATED and v.stages[r.stage].n_succ == 0:
                 first[i] = -1.0
                 last_stages += 1
@@ -58,16 +58,14 @@ def _keys(v: View, code: int, gate: int, e: Estimates, first: NDArray[np.float64
             first[i] = 0.0
 
 
-@inner
-def baseline_from(v: View, code: int, gate: int, e: Estimates, out: Choice) -> None:
-    """Writes what baseline `code` does; only srpt looks at the estimates."""
+@lean
+def keep_running(v: View, out: Choice) -> int:
+    """Writes the state in which the running requests go on and none is admitted; returns the tokens that are left."""
     h = v.head[0]
-    n = h.n_ready
     info = out.info[0]
     for a in range(out.prefixes.shape[0]):
         out.prefixes[a] = 0
     room = h.budget
-    total = 0
     for k in range(h.n_running):
         row = v.running[k]
         agent = v.requests[row].agent
@@ -75,13 +73,24 @@ def baseline_from(v: View, code: int, gate: int, e: Estimates, out: Choice) -> N
             out.prefixes[agent] = 1
             room -= v.agents[agent].prefix
         room -= reserved(v.head[0], v.requests[row])
-        out.rows[total] = row
-        out.credits[total] = 0.0
-        total += 1
-    info.n_kept = total
+        out.rows[k] = row
+        out.credits[k] = 0.0
+    info.n_kept = h.n_running
     info.n_preempted = 0
     info.n_scored = 1
     info.origin = 0
+    info.n_admitted = 0
+    return int(room)
+
+
+@inner
+def baseline_from(v: View, code: int, gate: int, e: Estimates, out: Choice) -> None:
+    """Writes what baseline `code` does; only srpt looks at the estimates."""
+    h = v.head[0]
+    n = h.n_ready
+    info = out.info[0]
+    room = keep_running(v, out)
+    total = info.n_kept
     first = np.empty(n)
     second = np.empty(n)
     _keys(v, code, gate, e, first, second)

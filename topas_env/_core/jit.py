@@ -95,5 +95,8 @@ def notice_compilation() -> None:
     """Says once, on standard error, that the first use compiles; does nothing when the cache is warm."""
     stamp = cache_dir() / _STAMP
     if not stamp.exists():
-        print("topas-env: compiling the simulator, once after installation (half a minute to a minute) ...", file=sys.stderr)
+        print(
+            "topas-env: compiling the simulator, once after installation (half a minute to a minute) ...",
+            file=sys.stderr,
+        )
         stamp.touch()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.jit import i64, inner, lean
 
-__all__ = ["GROUP", "READY_INFO", "Paths", "complete", "first_marginals", "new_paths", "restart"]
+__all__ = ["GROUP", "READY_INFO", "Paths", "complete", "first_marginals", "mix", "new_paths", "restart"]
 
 NOISE = 1e-9  # a marginal below this share of the path is zero
 _PROBES = 8
@@ -110,7 +110,7 @@ def new_paths(rows: int, widest: int, outcomes: int, n_ready: int) -> Paths:
 
 
 @lean
-def _mix(x: int) -> int:
+def mix(x: int) -> int:
     """Returns 63 bits that look random (the finisher of splitmix64)."""
     y = np.uint64(x + 1) * np.uint64(0x9E3779B97F4A7C15)
     y = (y ^ (y >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -208,7 +208,7 @@ def complete(p: Paths, ready: NDArray[Any], groups: NDArray[Any], i: int, turn: 
     if group.pass_of_done != turn:
         group.pass_of_done = turn
         group.done = 0
-    group.done ^= _mix(ready[i].row)
+    group.done ^= mix(ready[i].row)
     slot = _find(p, ready, groups[ready[i].group], turn)
     j = group.first
     while j >= 0:

@@ -7,6 +7,7 @@ many requests must be able to run before another prefix is fetched, and whether 
 import numpy as np
 from numpy.typing import NDArray
 
+from topas_env._core.baselines import keep_running, match
 from topas_env._core.choice import Choice
 from topas_env._core.estimates import reserved
 from topas_env._core.jit import i64, inner, lean
@@ -104,24 +105,8 @@ def order(
     n = h.n_ready
     n_agents = len(v.agents)
     info = out.info[0]
-    for a in range(n_agents):
-        out.prefixes[a] = 0
-    room = h.budget
-    total = 0
-    for k in range(h.n_running):
-        row = v.running[k]
-        agent = v.requests[row].agent
-        if not out.prefixes[agent]:
-            out.prefixes[agent] = 1
-            room -= v.agents[agent].prefix
-        room -= reserved(v.head[0], v.requests[row])
-        out.rows[total] = row
-        out.credits[total] = 0.0
-        total += 1
-    info.n_kept = total
-    info.n_preempted = 0
-    info.n_scored = 1
-    info.origin = 0
+    room = keep_running(v, out)
+    total = info.n_kept
     need = np.empty(n, np.int64)
     keys = np.empty(n)
     state = np.zeros(n, np.uint8)  # 1: admitted or passed over
@@ -151,8 +136,7 @@ def order(
         elif key == _MANY:
             x = -float(count[r.agent])
         elif key == _MATCH:
-            agent = v.agents[r.agent]
-            x = -float(r.cached + (agent.prefix if agent.resident or agent.cached else 0))
+            x = -match(v, v.ready[i])
         keys[i] = x
     while total < h.max_running and total - info.n_kept < most:
         head = -1

@@ -9,6 +9,7 @@ from topas_env._core.choice import Choice
 from topas_env._core.estimates import estimate
 from topas_env._core.jit import inner, lean
 from topas_env._core.layout import View
+from topas_env._core.marginals import mix
 from topas_env._core.packing import TOLERANCE, Pool, new_pool, pack_set, ties
 from topas_env._core.problem import Problem, reuse_counts, state_problem
 from topas_env._core.ref import ref
@@ -19,14 +20,11 @@ __all__ = ["best_state", "empty", "incumbent_score", "search", "topas", "write_c
 @lean
 def _hash(member: NDArray[np.uint8]) -> int:
     """Returns a 63-bit hash of a set of active agents."""
-    code = np.uint64(0)
+    code = 0
     for a in range(member.shape[0]):
         if member[a]:
-            x = np.uint64(a + 1) * np.uint64(0x9E3779B97F4A7C15)
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            code ^= x ^ (x >> np.uint64(31))
-    return int(np.int64(code >> np.uint64(1)))
+            code ^= mix(a)
+    return code
 
 
 @inner
