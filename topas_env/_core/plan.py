@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
-from topas_env._core.decide import choose, score_given
+from topas_env._core.decide import score_given
 from topas_env._core.engine import advance
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.plan_build import build_scenario, build_start
 from topas_env._core.plan_moves import add_parts, list_states
-from topas_env._core.plan_orders import FIRST_OWN, order, stage_paths
+from topas_env._core.plan_orders import FIRST_OWN, follow, stage_paths
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 from topas_env._core.run import _now_s as now_s
@@ -130,12 +130,7 @@ def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x:
             break
         if hopeful and spent > bound:
             return math.inf
-        if code >= FIRST_OWN:
-            order(w.v, code, q.mean, q.path, q.allowed, 1 << 60, q.choice)
-        else:
-            choose(w.v, code, params, q.choice)
-            if code < 7:
-                q.choice.credits[:] = 0.0
+        follow(w.v, code, params, q.mean, q.path, q.allowed, q.choice)
         apply(w, q.choice)
     cost = 0.0
     scale = q.start.head[0].age_scale

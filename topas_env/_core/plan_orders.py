@@ -4,17 +4,22 @@ A code holds the parts of such a policy: what goes first, whether requests of pr
 many requests must be able to run before another prefix is fetched, and whether what does not fit is passed over.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.baselines import keep_running, match
 from topas_env._core.choice import Choice
+from topas_env._core.codes import CODES
+from topas_env._core.decide import choose
 from topas_env._core.estimates import reserved
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import DONE, View
 
-__all__ = ["FIRST_OWN", "KEYS", "order", "own_code", "stage_paths"]
+__all__ = ["FIRST_OWN", "KEYS", "follow", "order", "own_code", "stage_paths"]
 
+_TOPAS = CODES["topas"]
 FIRST_OWN = 1000  # codes of compiled policies are below
 
 # What goes first within a class; of equals what became ready first.
@@ -174,3 +179,22 @@ def order(
         state[head] = 1
         total += 1
     info.n_admitted = total - info.n_kept
+
+
+@inner
+def follow(
+    v: View,
+    code: int,
+    params: NDArray[Any],
+    mean: NDArray[np.float64],
+    path: NDArray[np.float64],
+    allowed: NDArray[np.uint8],
+    out: Choice,
+) -> None:
+    """Writes what any base policy does, one of the planner's own or a compiled one; baselines have no credits."""
+    if code >= FIRST_OWN:
+        order(v, code, mean, path, allowed, 1 << 60, out)
+    else:
+        choose(v, code, params, out)
+        if code < _TOPAS:
+            out.credits[:] = 0.0

@@ -7,16 +7,13 @@ from numpy.typing import NDArray
 
 from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
-from topas_env._core.decide import choose
 from topas_env._core.engine import advance
 from topas_env._core.jit import kernel
-from topas_env._core.plan_orders import FIRST_OWN, order, stage_paths
+from topas_env._core.plan_orders import follow, stage_paths
 from topas_env._core.ref import ref
 from topas_env._core.world import POINT, World
 
 __all__ = ["run_base"]
-
-_ALL = 1 << 60
 
 
 @kernel
@@ -35,10 +32,5 @@ def run_base(w: World, code: int, params: NDArray[Any], choice: Choice) -> int:
         state = advance(here)
         if state != POINT:
             return int(state)
-        if code >= FIRST_OWN:
-            order(here.v, code, mean, path, allowed, _ALL, choice)
-        else:
-            choose(here.v, code, params, choice)
-        if code < FIRST_OWN and code < 7:
-            choice.credits[:] = 0.0
+        follow(here.v, code, params, mean, path, allowed, choice)
         apply(here, choice)
