@@ -73,6 +73,27 @@ def test_a_request_that_never_fits_is_refused_with_both_numbers() -> None:
         )
 
 
+def test_measured_decisions_leave_out_what_is_loaded_once() -> None:
+    """The first decision is made twice and the policy is reset between, so that it decides as in any other run."""
+
+    class Counted(type(make_policy("fcfs"))):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[str] = []
+
+        def reset(self, *, seed: int | None = None) -> None:
+            self.calls.append(f"reset {seed}")
+
+        def decide(self, snapshot: Snapshot) -> Decision:
+            self.calls.append("decide")
+            return super().decide(snapshot)
+
+    policy = Counted()
+    result = simulate(load_workload("chain-3", num_tasks=2, seed=0), policy, seed=7, decision_time_s="measured")
+    assert policy.calls[:4] == ["reset 7", "decide", "reset 7", "decide"]
+    assert policy.calls.count("decide") == len(result.decisions) + 1
+
+
 def test_bad_decision_time() -> None:
     with pytest.raises(InputError, match="decision_time_s"):
         simulate(load_workload("chain-3", num_tasks=2), make_policy("fcfs"), decision_time_s=-1.0)

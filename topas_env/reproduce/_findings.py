@@ -235,8 +235,7 @@ def _ours(samples: Samples, lines: Lines, facts: list[Fact]) -> list[Block]:
         rows.append((f"{w}: {metric}", f"{best}; {everyone}", *cells))
     note = (
         "Not the paper's. Reductions, averaged over four rates: against the best of the paper's five baselines; "
-        "against the best of these, `srpt` and `gated-lpm`. Told what the engine takes for preempted work. The "
-        "planner was not run where a run takes it a minute."
+        "against the best of these, `srpt` and `gated-lpm`. Told what the engine takes for preempted work."
     )
     header = ("average over 4 rates", "best of the five; of seven", *map(ours, mine))
     return [Heading("Ours at the paper's points: planner, learned, tuned"), Table(header, rows, note)]

@@ -269,12 +269,12 @@ def _literature(samples: Samples, tasks: int, facts: list[Fact]) -> list[Block]:
     rows_of = [(name, name, settings) for name in others]
     rows_of += [("topas", "topas", told), ("topas, told prefill", "topas", settings)]
     rows_of += [("topas-keep", "topas-keep", settings)]
-    rows_of += [(ours(p), p, [s for s in settings if s.workload in OURS[p]]) for p in OURS]
+    rows_of += [(ours(p), p, [s for s in settings if samples.has(s, p)]) for p in OURS]
     blocks: list[Block] = [Heading("Policies of the literature")]
     for metric in METRICS:
         table: dict[str, dict[str, float]] = {}
         for shown, policy, at in rows_of:
-            if samples.complete(at, (policy,)):
+            if at and samples.complete(at, (policy,)):
                 table[shown] = {s.workload: samples.value([s], policy, metric).value for s in at}
         lowest = {w: min(values[w] for values in table.values() if w in values) for w in RATES}
         rows = [(name, *(_marked(values.get(w), lowest[w]) for w in RATES)) for name, values in table.items()]
