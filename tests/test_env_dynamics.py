@@ -26,6 +26,8 @@ COMPILED = [
     "topas-base",
     "topas-reuse",
     "topas-aging",
+    "hold-many",
+    "hold-depth",
 ]
 
 

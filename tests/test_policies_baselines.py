@@ -1,4 +1,4 @@
-"""The baselines: their orders by hand, the shared rule, and equality with their compiled paths."""
+"""The baselines and the two hold policies: orders by hand, the shared rule, equality with compiled paths."""
 
 import copy
 from typing import Any
@@ -12,7 +12,7 @@ from topas_env._core.decide import decide as compiled_decide
 from topas_env._pack import pack
 from topas_policies import make_policy
 
-BASELINES = ["fcfs", "lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm"]
+QUEUES = ["fcfs", "lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm", "hold-many", "hold-depth"]
 
 
 def compiled(policy: Any, snapshot: Snapshot) -> Decision:
@@ -24,7 +24,7 @@ def compiled(policy: Any, snapshot: Snapshot) -> Decision:
     return packed.decision(choice)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", QUEUES)
 def test_compiled_and_plain_paths_decide_alike(name: str) -> None:
     admitted = 0
     for seed in range(60000, 60600):
@@ -41,7 +41,7 @@ def test_compiled_and_plain_paths_decide_alike(name: str) -> None:
     assert admitted > 300
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", QUEUES)
 def test_shared_rule(name: str) -> None:
     """Exactly the agents of what runs are resident, and the walk ends at the first request that does not fit."""
     policy = make_policy(name)
@@ -144,10 +144,26 @@ def order_of(name: str, data: dict[str, Any], **params: Any) -> str:
         ("srpt", "3241"),  # left 30, 50, 60, 60
         ("lpm", "2413"),  # matches: B 200 (resident), A 100 (cached) twice, C 0 (neither)
         ("gated-lpm", "2413"),  # one request of the last stage is below the gate of 4
+        ("hold-many", "4132"),  # nothing runs; two wait for A, one each for B and C
+        ("hold-depth", "3241"),
     ],
 )
 def test_orders_by_hand(name: str, order: str) -> None:
     assert order_of(name, four()) == order
+
+
+@pytest.mark.parametrize(("name", "order"), [("hold-many", "253641"), ("hold-depth", "253641")])
+def test_hold_policies_finish_with_prefixes_in_use(name: str, order: str) -> None:
+    """r2 runs on B, so r5 on B goes before what waits longer, and r6 on C right behind r3, which brings C."""
+    data = four()
+    data["requests"][1] |= {"status": "running", "admitted_s": 9.0}
+    data["tasks"][1]["stages"][1]["status"] = "running"
+    add(data, 5, 2, 8.0, 9.5)
+    add(data, 6, 3, 9.0, 9.7)
+    data["requests"][3]["ready_s"] = 8.0  # two wait for A and two for C, and of these r3 has waited longest
+    assert order_of(name, data) == order
+    data["kv_budget_tokens"] = 200 + 100 + 100 + 300 + 100  # r2, r5 and, with its prefix, r3
+    assert order_of(name, data) == "253"
 
 
 def test_gate_opens_at_its_backlog() -> None:
@@ -190,14 +206,14 @@ def test_over_budget_incumbent_admits_nothing() -> None:
     data["requests"][1] |= {"status": "running", "admitted_s": 9.0, "generated_tokens": 2000}
     data["tasks"][1]["stages"][1]["status"] = "running"
     data["kv_budget_tokens"] = 1000
-    for name in BASELINES:
+    for name in QUEUES:
         decision = make_policy(name).decide(Snapshot.from_dict(data))
         assert decision == Decision(("B",), ("r2",))
 
 
 def test_ties_go_to_the_smaller_id() -> None:
     """Ids compare as strings: r10 comes before r9."""
-    for name in BASELINES:
+    for name in QUEUES:
         data = copy.deepcopy(BASE)
         add(data, 9, 1, 1.0, 2.0)
         add(data, 10, 1, 1.0, 2.0)

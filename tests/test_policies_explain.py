@@ -32,7 +32,7 @@ def test_topas_is_explained_as_the_reference_decides() -> None:
         assert found["requests"][len(found["requests"]) - len(found["admitted"]) :] == found["admitted"]
 
 
-@pytest.mark.parametrize("name", policy_names()[:11])
+@pytest.mark.parametrize("name", policy_names()[:13])
 def test_every_policy_answers_with_the_score_of_its_state(name: str) -> None:
     """A policy without a beta and a rho is scored by TOPAS's defaults, so that two policies compare."""
     policy = make_policy(name)

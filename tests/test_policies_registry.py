@@ -23,6 +23,8 @@ SHIPPED = [
     "topas-base",
     "topas-reuse",
     "topas-aging",
+    "hold-many",
+    "hold-depth",
 ]
 
 

@@ -77,7 +77,7 @@ def test_a_policy_of_a_users_own_runs(make: Any) -> None:
         assert len(policy.seeds) == 1
 
 
-@pytest.mark.parametrize("name", policy_names()[:11])
+@pytest.mark.parametrize("name", policy_names()[:13])
 @pytest.mark.parametrize("workload", ["dag-4", "metagpt-sop"])
 def test_plain_and_compiled_paths_give_the_same_run(name: str, workload: str) -> None:
     """Every decision of a run is the same, so every completion is: bit for bit."""

@@ -224,7 +224,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "policies", "--json")
     names = [json.loads(line)["name"] for line in out.splitlines()]
     assert code == 0
-    assert names[:11] == (
+    assert names[:13] == (
         [
             "fcfs",
             "lpm",
@@ -237,6 +237,8 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
             "topas-base",
             "topas-reuse",
             "topas-aging",
+            "hold-many",
+            "hold-depth",
         ]
     )
     code, out, _ = run(capsys, "workloads", "--json")

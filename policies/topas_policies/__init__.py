@@ -1,6 +1,7 @@
 """Scheduling policies: what a policy is, the ones that ship, and the registry that knows them by name."""
 
 from topas_policies._baselines import FCFS, LAS, LPM, SPF, SRPT, GatedLPM, ParrotFCFS, QueuePolicy
+from topas_policies._hold import HoldDepth, HoldMany
 from topas_policies._more_orders import ATLAS, HRRN, PLAS, BoundedLPM
 from topas_policies._more_prefixes import Continuum, InferCept, KVFlow
 from topas_policies._more_topas import TopasKeep
@@ -22,6 +23,8 @@ __all__ = [
     "BoundedLPM",
     "Continuum",
     "GatedLPM",
+    "HoldDepth",
+    "HoldMany",
     "InferCept",
     "KVFlow",
     "ParrotFCFS",
@@ -44,6 +47,7 @@ __all__ = [
 
 _BASELINES = (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM)
 _TOPAS = (Topas, TopasBase, TopasReuse, TopasAging)
+_HOLD = (HoldMany, HoldDepth)
 _LITERATURE = (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN, TopasKeep)
-for _policy in (*_BASELINES, *_TOPAS, Rollout, Tuned, *_LITERATURE):
+for _policy in (*_BASELINES, *_TOPAS, *_HOLD, Rollout, Tuned, *_LITERATURE):
     register_policy(_policy.name, _policy)

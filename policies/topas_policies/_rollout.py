@@ -34,13 +34,11 @@ MOST_ROLLOUTS = 1_000_000
 
 def base_code(name: str) -> int | None:
     """Returns the code of a base policy by its name, None where there is none of that name; see `BASE_POLICIES`."""
-    if name in CODES:
-        return CODES[name]
-    from topas_env._core.plan_orders import KEYS, own_code
+    from topas_env._core.orders import KEYS, own_code
 
     found = _OWN.fullmatch(name)
     if found is None or found["key"] not in KEYS:
-        return None
+        return CODES.get(name)
     gate = int(found["gate"] or 1)
     return own_code(found["key"], hold=bool(found["hold"]), gate=gate, skip=bool(found["skip"]))
 

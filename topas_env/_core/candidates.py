@@ -1,8 +1,8 @@
 """The candidate post-decision states of one scheduling point: one list for TOPAS, the environment and learned policies.
 
-Order (API.md): 0 the incumbent; then what each baseline and each TOPAS variant would choose; the best state of each
-prefix set by score; variants that keep idle prefixes; the rest by score. A state that stands twice is listed once, at
-its first place; two states are the same when prefixes, requests and the order of admission are.
+Order (API.md): 0 the incumbent; then what each baseline, each `hold-` policy and each TOPAS variant would choose; the
+best state of each prefix set by score; variants that keep idle prefixes; the rest by score. A state that stands twice
+is listed once, at its first place; two states are the same when prefixes, requests and the order of admission are.
 """
 
 from typing import Any
@@ -17,6 +17,7 @@ from topas_env._core.decide import score_state
 from topas_env._core.estimates import Estimates, estimate, reserved
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
+from topas_env._core.orders import hold_order
 from topas_env._core.packing import Pool
 from topas_env._core.problem import Problem, reuse_counts, state_problem
 from topas_env._core.ref import ref
@@ -24,6 +25,7 @@ from topas_env._core.search import best_state, search, write_choice
 
 __all__ = ["candidates", "list_candidates"]
 
+_HOLD = CODES["hold-many"]
 _TOPAS, _BASE, _REUSE, _AGING = (CODES[name] for name in ("topas", "topas-base", "topas-reuse", "topas-aging"))
 _IDLE_VARIANTS = 6  # of so many first candidates a variant with idle prefixes is offered
 
@@ -212,7 +214,10 @@ def list_candidates(v: View, params: NDArray[Any], c: Candidates) -> None:
     for code in range(_TOPAS):
         if c.count[0] < limit:
             out = _slot(c, c.count[0])
-            baseline_from(v, code, params[0].gate, e, out)
+            if code < _HOLD:
+                baseline_from(v, code, params[0].gate, e, out)
+            else:
+                hold_order(v, code, out)
             score_state(v, p, beta, counts, out)
             _keep_if_new(c, 1 << code)
     _variants(v, params, e, counts, p, pool, c, limit)

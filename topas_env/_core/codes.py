@@ -10,9 +10,11 @@ CODES = {
     "spf": 4,
     "srpt": 5,
     "gated-lpm": 6,
-    "topas": 7,
-    "topas-base": 8,
-    "topas-reuse": 9,
-    "topas-aging": 10,
+    "hold-many": 7,
+    "hold-depth": 8,
+    "topas": 9,
+    "topas-base": 10,
+    "topas-reuse": 11,
+    "topas-aging": 12,
 }
 LPM_QUEUE_LIMIT = 128  # SGLang's schedule_policy.py turns lpm into fcfs above so many waiting requests

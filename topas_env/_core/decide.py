@@ -12,20 +12,23 @@ from topas_env._core.estimates import estimate
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.marginals import complete
+from topas_env._core.orders import hold_order
 from topas_env._core.problem import Problem, reuse_counts, state_problem
 from topas_env._core.ref import ref
 from topas_env._core.search import topas
 
 __all__ = ["choose", "decide", "score", "score_given", "score_state"]
 
-_TOPAS = CODES["topas"]
+_HOLD, _TOPAS = CODES["hold-many"], CODES["topas"]  # baselines are below, then the two hold policies
 
 
 @inner
 def choose(v: View, code: int, params: NDArray[Any], out: Choice) -> None:
-    """Writes the decision of the compiled policy `code`; baselines leave the terms as they are."""
-    if code < _TOPAS:
+    """Writes the decision of the compiled policy `code`; all but TOPAS leave the terms as they are."""
+    if code < _HOLD:
         baseline(v, code, params, out)
+    elif code < _TOPAS:
+        hold_order(v, code, out)
     else:
         topas(v, params, out)
 

@@ -12,9 +12,9 @@ from topas_env._core.decide import score_given
 from topas_env._core.engine import advance
 from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
+from topas_env._core.orders import FIRST_OWN, stage_paths
 from topas_env._core.plan_build import build_scenario, build_start
-from topas_env._core.plan_moves import add_parts, list_states
-from topas_env._core.plan_orders import FIRST_OWN, follow, stage_paths
+from topas_env._core.plan_moves import add_parts, follow, list_states
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 from topas_env._core.run import _now_s as now_s

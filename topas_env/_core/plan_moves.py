@@ -7,14 +7,17 @@ from numpy.typing import NDArray
 
 from topas_env._core.candidates import list_candidates
 from topas_env._core.choice import Candidates, Choice
+from topas_env._core.codes import CODES
 from topas_env._core.decide import choose
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import View
-from topas_env._core.plan_orders import FIRST_OWN, order
+from topas_env._core.orders import FIRST_OWN, order
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 
-__all__ = ["add_parts", "base_choice", "list_states", "slot"]
+__all__ = ["add_parts", "follow", "list_states", "slot"]
+
+_TOPAS = CODES["topas"]
 
 
 @inner
@@ -52,14 +55,32 @@ def _take(c: Candidates) -> int:
 
 
 @inner
-def base_choice(v: View, code: int, params: NDArray[Any], q: Planner, allowed: NDArray[np.uint8], out: Choice) -> None:
-    """Writes what a base policy does; `allowed` is 1 for every agent."""
-    if code < FIRST_OWN:
-        choose(v, code, params, out)
-        if code < 7:
-            out.credits[:] = 0.0
+def follow(
+    v: View,
+    code: int,
+    params: NDArray[Any],
+    mean: NDArray[np.float64],
+    path: NDArray[np.float64],
+    allowed: NDArray[np.uint8],
+    out: Choice,
+) -> None:
+    """Writes what any base policy does, one of the planner's own or a compiled one; baselines have no credits.
+
+    Args:
+        v: What may be seen.
+        code: From `CODES` or from `own_code`.
+        params: PARAMS (1,).
+        mean: From `stage_paths`.
+        path: From `stage_paths`.
+        allowed: uint8 (n_agents,), 1 for every agent.
+        out: Written.
+    """
+    if code >= FIRST_OWN:
+        order(v, code, mean, path, allowed, 1 << 60, out)
     else:
-        order(v, code, q.mean, q.path, allowed, 1 << 60, out)
+        choose(v, code, params, out)
+        if code < _TOPAS:
+            out.credits[:] = 0.0
 
 
 @inner
@@ -80,7 +101,7 @@ def list_states(
         c.count[0] = 1
     q.allowed[:] = 1
     for j in range(len(bases)):
-        base_choice(v, bases[j], params, q, q.allowed, slot(c, c.count[0]))
+        follow(v, bases[j], params, q.mean, q.path, q.allowed, slot(c, c.count[0]))
         own[j] = _take(c)
 
 

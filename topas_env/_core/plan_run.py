@@ -9,7 +9,8 @@ from topas_env._core.apply import apply
 from topas_env._core.choice import Choice
 from topas_env._core.engine import advance
 from topas_env._core.jit import kernel
-from topas_env._core.plan_orders import follow, stage_paths
+from topas_env._core.orders import stage_paths
+from topas_env._core.plan_moves import follow
 from topas_env._core.ref import ref
 from topas_env._core.world import POINT, World
 

@@ -1,10 +1,8 @@
-"""The planner's own base policies: queues that finish with the prefixes that are there before they fetch another.
+"""Queues that finish with the prefixes that are there before they fetch another: `hold-` policies and the planner's.
 
 A code holds the parts of such a policy: what goes first, whether requests of prefixes in use go before all others, how
 many requests must be able to run before another prefix is fetched, and whether what does not fit is passed over.
 """
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +10,12 @@ from numpy.typing import NDArray
 from topas_env._core.baselines import keep_running, match
 from topas_env._core.choice import Choice
 from topas_env._core.codes import CODES
-from topas_env._core.decide import choose
 from topas_env._core.estimates import reserved
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import DONE, View
 
-__all__ = ["FIRST_OWN", "KEYS", "follow", "order", "own_code", "stage_paths"]
+__all__ = ["FIRST_OWN", "KEYS", "hold_order", "order", "own_code", "stage_paths"]
 
-_TOPAS = CODES["topas"]
 FIRST_OWN = 1000  # codes of compiled policies are below
 
 # What goes first within a class; of equals what became ready first.
@@ -78,6 +74,16 @@ def _left(v: View, task: int, mean: NDArray[np.float64]) -> float:
         if shown.status != DONE:
             total += max(mean[flow.stage0 + pos] - shown.service, 0.1 * mean[flow.stage0 + pos])
     return total
+
+
+@lean
+def _before(v: View, keys: NDArray[np.float64], i: int, j: int) -> bool:
+    """Tells whether ready request i goes before j within a class: by key, then by ready time, then by id."""
+    if keys[i] != keys[j]:
+        return keys[i] < keys[j]
+    x = v.requests[v.ready[i]]
+    y = v.requests[v.ready[j]]
+    return x.ready < y.ready or (x.ready == y.ready and x.rank < y.rank)
 
 
 @inner
@@ -150,8 +156,8 @@ def order(
             if state[i]:
                 continue
             other = 1 if hold and not out.prefixes[v.requests[v.ready[i]].agent] else 0
-            if head < 0 or other < mine or (other == mine and keys[i] < keys[head]):
-                head = i  # the ready list is in the order of ready times and ids
+            if head < 0 or other < mine or (other == mine and _before(v, keys, i, head)):
+                head = i
                 mine = other
         if head < 0:
             break
@@ -181,20 +187,14 @@ def order(
     info.n_admitted = total - info.n_kept
 
 
+_HOLD_MANY = own_code("many", hold=True)
+_HOLD_DEPTH = own_code("depth", hold=True)
+_HOLD_MANY_CODE = CODES["hold-many"]
+
+
 @inner
-def follow(
-    v: View,
-    code: int,
-    params: NDArray[Any],
-    mean: NDArray[np.float64],
-    path: NDArray[np.float64],
-    allowed: NDArray[np.uint8],
-    out: Choice,
-) -> None:
-    """Writes what any base policy does, one of the planner's own or a compiled one; baselines have no credits."""
-    if code >= FIRST_OWN:
-        order(v, code, mean, path, allowed, 1 << 60, out)
-    else:
-        choose(v, code, params, out)
-        if code < _TOPAS:
-            out.credits[:] = 0.0
+def hold_order(v: View, code: int, out: Choice) -> None:
+    """Writes what `hold-many` or `hold-depth` does, by its code in `CODES`; neither looks at services."""
+    none = np.empty(0)
+    everyone = np.ones(len(v.agents), np.uint8)
+    order(v, _HOLD_MANY if code == _HOLD_MANY_CODE else _HOLD_DEPTH, none, none, everyone, 1 << 60, out)
