@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The comparison of docs/bridge.md: policies on the tiny engine with a small KV pool, and the simulator beside it.
 
-Run it in the engine environment (`scripts/engine-env.sh`): first `--calibrate`, then without, then `--report`.
-All settings are here and are written to `settings.json` before the first request.
+Run it in the engine environment (`scripts/engine-env.sh`): first `--calibrate`, then without, then `--report` with the
+same `--workloads` and `--traces`. All settings are here and are written to `settings.json` before the first request.
 """
 
 import argparse
@@ -26,10 +26,9 @@ from topas_env.compare import mean_interval, paired_percent
 SCALE = 1 / 8  # of prompts and outputs
 CLOCK = 1 / 20  # of tool waits
 LOADS = {"chain-3": (6.6, 50), "dag-4": (4.5, 40), "metagpt-tl": (1.1, 12)}  # tasks a second, tasks of a trace
-SEEDS = range(5)
 WARM_UP_SEED = 900
 KV_TOKENS, SLOTS = 3200, 32
-POLICIES = "sglang-fcfs,sglang-lpm,spf,topas,rollout,learned"
+POLICIES = "sglang-fcfs,sglang-lpm,lpm,gated-lpm,hold-many,topas,topas-keep,rollout,learned"
 
 
 def draw(name: str, seed: int, tasks: int) -> Workload:
@@ -43,12 +42,16 @@ def flags(model: str, kv_tokens: int) -> tuple[str, ...]:
     return tuple(tiny_flags(make_tiny_checkpoint(model), kv_tokens=kv_tokens, max_running=SLOTS))
 
 
-def report(out: Path, profile: Path) -> None:
+def draw_all(workloads: list[str], traces: int) -> tuple[Workload, ...]:
+    """Returns all traces that count, in the order of their numbers."""
+    return tuple(draw(name, seed, LOADS[name][1]) for name in workloads for seed in range(traces))
+
+
+def report(out: Path, profile: Path, workloads: list[str], traces: tuple[Workload, ...]) -> None:
     """Prints, for each workload, the comparison and the fidelity."""
     lines = [msgspec.json.decode(line) for line in (out / "results.jsonl").read_bytes().splitlines()]
-    traces = tuple(draw(name, seed, LOADS[name][1]) for name in LOADS for seed in SEEDS)
     engine = load_profile(profile, kv_budget_tokens=KV_TOKENS)
-    for name in LOADS:
+    for name in workloads:
         own = [line for line in lines if line["workload"] == name]
         policies = list(dict.fromkeys(line["policy"] for line in own))
         traced = sorted({line["trace"] for line in own})
@@ -82,20 +85,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/engine-compare"))
     parser.add_argument("--model", default="runs/tiny")
     parser.add_argument("--policies", default=POLICIES)
+    parser.add_argument("--workloads", default=",".join(LOADS))
+    parser.add_argument("--traces", type=int, default=5)
     parser.add_argument("--engine-core", type=int)
+    parser.add_argument("--python-core", action="store_true", help="the radix cache in Python, with forced eviction")
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--report", action="store_true")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     profile = asked.out / "profile.json"
+    workloads = asked.workloads.split(",")
+    traces = draw_all(workloads, asked.traces)
+    environment = tiny_environment()
+    if asked.python_core:
+        environment["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = "python"
     if asked.report:
-        report(asked.out, profile)
+        report(asked.out, profile, workloads, traces)
         return
     if asked.calibrate:
         fit = calibrate_logged(
             flags(asked.model, 4875),
             name="tiny",
-            environment=tiny_environment(),
+            environment=environment,
             engine_core=asked.engine_core,
             context=1200,
             output=40,
@@ -104,11 +115,13 @@ def main() -> None:
         return
     plan = BenchPlan(
         policies=tuple(asked.policies.split(",")),
-        traces=tuple(draw(name, seed, LOADS[name][1]) for name in LOADS for seed in SEEDS),
-        warm_up=tuple(draw(name, WARM_UP_SEED, max(LOADS[name][1] // 2, 6)) for name in LOADS),
+        traces=traces,
+        warm_up=tuple(draw(name, WARM_UP_SEED, max(LOADS[name][1] // 2, 6)) for name in workloads),
         flags=flags(asked.model, KV_TOKENS),
-        environment=tiny_environment(),
-        config=BridgeConfig(policy="fcfs", profile=str(profile.resolve())),
+        environment=environment,
+        config=BridgeConfig(
+            policy="fcfs", profile=str(profile.resolve()), evict="forced" if asked.python_core else "lazy"
+        ),
         options=ReplayOptions(stream=False, lengths="stop_after"),
         python=sys.executable,
         engine_core=asked.engine_core,

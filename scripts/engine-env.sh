@@ -47,9 +47,10 @@ nodeps="$(grep -E '^(xgrammar|apache-tvm-ffi|compressed-tensors)' <<<"$pins")"
   jsonschema soundfile pyyaml loguru 'llguidance' \
   numba==0.68.1 gymnasium==1.4.0 typer rich scipy pytest hypothesis safetensors 2> >(grep -v 'requires\|resolver' >&2 || true)
 }
-# For examples and checks of docs/bridge.md; neither changes a package that SGLang needs.
+# For examples and checks of docs/bridge.md; none changes a package that SGLang needs. The Agents SDK is the newest that
+# takes SGLang's `openai`.
 install_extras() {
-  "${pip[@]}" langgraph==1.2.24
+  "${pip[@]}" -c <("$venv/bin/python" -m pip freeze --exclude-editable) langgraph==1.2.24 'openai-agents<=0.6.2'
   "${pip[@]}" --no-deps sglang-router==0.3.2
 }
 # What SGLang needs changes with the version alone; our own package is installed again whenever its metadata changes.

@@ -27,7 +27,7 @@ from topas_env._decision import Decision
 from topas_env._snapshot import EngineCosts, RequestState, Snapshot, StageService, TaskState
 from topas_env._topology import Topology, topology
 
-__all__ = ["Packed", "pack", "write_costs"]
+__all__ = ["Packed", "arrival_rates", "pack", "write_costs"]
 
 _STATUS = {"waiting": WAITING, "ready": READY, "running": RUNNING, "tool": TOOL, "done": DONE}
 
@@ -133,6 +133,16 @@ def pack(snapshot: Snapshot) -> Packed:
     _pack_tasks(v, t, tasks)
     _link(v)
     return Packed(v, t.agent_names, [request.id for request in requests])
+
+
+def arrival_rates(snapshot: Snapshot) -> NDArray[np.float64]:
+    """Returns the tasks a second of each workflow (n_workflows,) by the snapshot's history, 0 without one."""
+    rates = np.zeros(len(snapshot.workflows))
+    if snapshot.history is not None:
+        index = topology(snapshot.workflows).workflow_index
+        for name, rate in snapshot.history.arrivals_per_s.items():
+            rates[index[name]] = rate
+    return rates
 
 
 class _Service(NamedTuple):

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from topas_bridge.testing import Server, start_server
 from topas_env import Workflow, Workload
 from topas_env._errors import InputError
 
-__all__ = ["ENGINE_POLICIES", "BenchPlan", "bench_endpoint", "bench_policies", "mean_over_traces", "summary"]
+__all__ = ["ENGINE_POLICIES", "BenchPlan", "bench_endpoint", "bench_policies", "summary"]
 
 ENGINE_POLICIES = ("sglang-fcfs", "sglang-lpm")
 """SGLang alone with its own schedule policies."""
@@ -230,12 +229,3 @@ def _settings(plan: BenchPlan) -> dict[str, Any]:
 
 def _of(statistic: Callable[[Any], Any], values: Sequence[float] | np.ndarray[Any, Any]) -> float | None:
     return float(statistic(values)) if len(values) else None
-
-
-def mean_over_traces(lines: list[dict[str, Any]], field: str) -> dict[str, float]:
-    """Returns the mean of a field over the traces, by policy."""
-    found: dict[str, list[float]] = {}
-    for line in lines:
-        if line[field] is not None:
-            found.setdefault(line["policy"], []).append(line[field])
-    return {policy: statistics.fmean(values) for policy, values in found.items()}

@@ -124,9 +124,13 @@ class Bridge:
             self.residency.release_all(pressure=True)
 
     def release(self) -> None:
-        """Unlocks everything: before SGLang flushes its cache or stops, and at every fall-back."""
-        self.residency.release_all()
+        """Unlocks everything: before SGLang flushes its cache or pauses, and at every fall-back."""
         self._dirty = True
+        try:
+            self.residency.release_all()
+        except Exception:
+            self.residency.pins.clear()
+            logger.exception("topas: could not unlock prefixes")
 
     # -- before ------------------------------------------------------------------------------------------------------
 
@@ -228,9 +232,7 @@ class Bridge:
         decision = answer.decision
         chosen = [shown[name] for name in decision.requests]
         keep = {call.id for call in chosen}
-        leaving = [call for call in shown.values() if call.running and call.id not in keep]
-        released = self._retract(batch, leaving)
-        retracted += [call.req for call in released]
+        self._retract(batch, [call for call in shown.values() if call.running and call.id not in keep], retracted)
         admitted = [call for call in chosen if not call.running]
         if not admitted and not batch.reqs and not batches.chunked_requests(self.scheduler):
             ready = [call for call in shown.values() if not call.running and call.req not in retracted]
@@ -252,28 +254,25 @@ class Bridge:
         self.residency.keep({name: agents[name] for name in decision.prefixes if name in agents})
         self.residency.evict([agents[name] for name in before if name in agents and name not in decision.prefixes])
 
-    def _retract(self, batch: Any, leaving: list[Call]) -> list[Call]:
-        """Preempts what the policy gives up, as far as it may be."""
-        if not leaving or not self.config.preempt:
+    def _retract(self, batch: Any, leaving: list[Call], retracted: list[Any]) -> None:
+        """Preempts what the policy gives up, as far as it may be, and appends it to `retracted`."""
+        if not leaving or not self.config.preempt or not batches.may_preempt(self.scheduler):
             self.counts["deferred"] += len(leaving)
-            return []
+            return
         in_batch = {id(req) for req in batch.reqs}
         ready = [
-            call
+            call.req
             for call in leaving
             if id(call.req) in in_batch
             and not call.freed
             and sgl.generated(call.req) > call.progress  # at least one token since its admission
             and sgl.is_preemptible(call.req)
-            and batches.may_preempt(self.scheduler)
         ]
         self.counts["deferred"] += len(leaving) - len(ready)
-        if not ready:
-            return []
-        gone = {id(req) for req in preempt.retract(self.scheduler, batch, [call.req for call in ready])}
-        self.counts["preemptions"] += len(gone)
-        self._dirty = True
-        return [call for call in ready if id(call.req) in gone]
+        if ready:
+            self._dirty = True
+            preempt.retract(self.scheduler, batch, ready, retracted)
+            self.counts["preemptions"] += len(retracted)
 
     def _take_held(self) -> list[Any]:
         """Takes the requests that the policy does not admit out of the waiting queue and returns them."""
@@ -325,8 +324,4 @@ class Bridge:
         key = f"fallback_{reason}"
         self.counts[key] = self.counts.get(key, 0) + 1
         self._rank = None
-        try:
-            self.residency.release_all()
-        except Exception:
-            self.residency.pins.clear()
-            logger.exception("topas: could not unlock prefixes")
+        self.release()

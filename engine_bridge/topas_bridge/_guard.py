@@ -7,7 +7,7 @@ import time
 from typing import Any, NamedTuple
 
 from topas_bridge._config import BridgeConfig
-from topas_bridge._scoring import Answer, decide_compiled, with_credits
+from topas_bridge._scoring import Answer, decide_compiled, decide_on_arrays, with_credits
 from topas_env import Decision, InfeasibleDecision, Snapshot, check_decision
 from topas_env._core.codes import CODES
 
@@ -113,6 +113,8 @@ class Guard:
     def _answer(self, snapshot: Snapshot) -> Answer:
         if self._compiled is not None and self._scores:
             return decide_compiled(self._compiled, snapshot)
+        if self._compiled is None and hasattr(self.policy, "decide_view"):
+            return decide_on_arrays(self.policy, snapshot)
         decision = self.policy.decide(snapshot)
         if not isinstance(decision, Decision):
             raise TypeError(f"decide returned {type(decision).__name__}, not a Decision")

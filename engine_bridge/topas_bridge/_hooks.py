@@ -46,7 +46,10 @@ def _prefill(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs:
 def _order(original: Callable[..., Any], policy: Any, waiting_queue: list[Any], *args: Any, **kwargs: Any) -> Any:
     result = original(policy, waiting_queue, *args, **kwargs)
     for bridge in _bridges:
-        bridge.order(waiting_queue)
+        try:
+            bridge.order(waiting_queue)
+        except Exception as error:  # noqa: BLE001 (no fault of ours may stop the engine)
+            bridge.fall_back("bridge", error)
     return result
 
 
@@ -87,7 +90,12 @@ def _command(original: Callable[..., Any], scheduler: Any, request: Any, *args: 
 
     ours = {name: value for name, value in request.server_args.items() if name.startswith("topas_")}
     others = {name: value for name, value in request.server_args.items() if name not in ours}
-    if not obey(bridge, ours):
+    try:
+        done = obey(bridge, ours)
+    except Exception as error:  # noqa: BLE001 (no fault of ours may stop the engine)
+        bridge.fall_back("bridge", error)
+        done = False
+    if not done:
         return _output(SetInternalStateReqOutput, updated=False)
     if not others:
         return _output(SetInternalStateReqOutput, updated=True)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from topas_env import Decision, Snapshot, check_decision
 
-__all__ = ["Answer", "decide_compiled", "with_credits"]
+__all__ = ["Answer", "decide_compiled", "decide_on_arrays", "with_credits"]
 
 
 class Answer(NamedTuple):
@@ -29,6 +29,24 @@ def decide_compiled(compiled: tuple[int, Any], snapshot: Snapshot) -> Answer:
     choice = packed.room()
     decide(packed.v, code, params, choice)
     score(packed.v, params, choice)
+    return _checked(snapshot, packed, choice)
+
+
+def decide_on_arrays(policy: Any, snapshot: Snapshot) -> Answer:
+    """Decides with a policy's `decide_view`, which writes the credits too; packed once, as in the simulator."""
+    from topas_env._pack import arrival_rates, pack
+
+    packed = pack(snapshot)
+    choice = packed.room()
+    note = getattr(policy, "note_arrivals", None)
+    if note is not None:
+        note(arrival_rates(snapshot))
+    policy.decide_view(packed.v, choice)
+    return _checked(snapshot, packed, choice)
+
+
+def _checked(snapshot: Snapshot, packed: Any, choice: Any) -> Answer:
+    """Returns a kernel's choice if it is feasible."""
     decision = packed.decision(choice)
     check_decision(snapshot, decision)
     return Answer(decision, _credits(packed, choice))

@@ -12,6 +12,7 @@ from topas_bridge._metrics import Metrics
 from topas_bridge._residency import Residency
 from topas_bridge._snapshot import SnapshotBuilder, believed_costs
 from topas_bridge._workflows import WorkflowBook, read_workflows
+from topas_bridge.engine.batches import may_preempt
 from topas_bridge.engine.radix import Radix
 from topas_bridge.engine.targets import unsupported_modes
 from topas_bridge.engine.version import sglang_version
@@ -48,6 +49,8 @@ def make_bridge(scheduler: Any, config: BridgeConfig) -> Bridge:
         raise SystemExit(f"topas: a policy cannot drive SGLang {sglang_version()} with {'; '.join(modes)}")
     policy = make_bridge_policy(config)
     policy.reset(seed=0)
+    if hasattr(policy, "live"):
+        policy.live = True
     guard = Guard(policy, config)
     args = scheduler.server_args
     profile = load_profile(config.profile or DEFAULT_PROFILE)
@@ -60,6 +63,8 @@ def make_bridge(scheduler: Any, config: BridgeConfig) -> Bridge:
         logger.warning(
             "topas: this radix cache cannot evict by force (it is the Rust core): prefixes are released lazily"
         )
+    if config.preempt and not may_preempt(scheduler):
+        logger.warning("topas: no request is preempted: speculative decoding with overlap scheduling")
     guard.warm_up(example_snapshot(costs))
     bridge = Bridge(
         scheduler,

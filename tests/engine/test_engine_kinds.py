@@ -6,7 +6,7 @@ import pytest
 
 from engine.engine_kit import assert_clean, bridge, outcomes, server
 from topas_bridge.testing import make_prompts, make_tiny_adapter
-from topas_bridge.testing._no_gpu import hicache_flags
+from topas_bridge.testing._no_gpu import hicache_flags, ngram_flags
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -64,6 +64,24 @@ def test_several_answers(tiny_model):
     expected, state = compare(tiny_model, prompts)
     assert state["counts"]["preemptions"] > 5
     assert len(expected[0].tokens) == 3 * prompts[0].output_tokens
+
+
+def test_ngram_drafts(tiny_model):
+    """Speculative decoding: trees of drafts from earlier text; outputs are those without, preempted or not."""
+    prompts = make_prompts(60, seed=21, rate=40.0)
+    with server(tiny_model, None) as plain:
+        expected = outcomes(plain, prompts)
+    with server(tiny_model, bridge("chaos-rotate"), *ngram_flags(), TOPAS_TEST_NO_GPU="1") as running:
+        for _ in range(2):
+            found = outcomes(running, prompts)
+            assert [outcome.detail for outcome in found if outcome.reason != "length"] == []
+            assert [i for i, outcome in enumerate(found) if outcome.tokens != expected[i].tokens] == []
+        sampling = {"max_new_tokens": 40, "ignore_eos": True, "temperature": 0}
+        answer = running.post("/generate", {"input_ids": prompts[0].tokens, "sampling_params": sampling})
+        assert answer["meta_info"]["spec_num_correct_drafts"] > 5  # the text is there to draft from
+        state = assert_clean(running)
+    assert state["faults"] == {}
+    assert state["counts"]["preemptions"] > 10
 
 
 @pytest.mark.parametrize("evict", ["lazy", "forced"])

@@ -1,6 +1,6 @@
 """What people see of the bridge: state, metrics, commands, shadow mode, refusal to start, and older and newer cores."""
 
-import importlib.util
+import importlib.metadata
 import subprocess
 import sys
 import urllib.request
@@ -13,7 +13,14 @@ from topas_bridge.testing import make_prompts, tiny_environment
 
 pytestmark = pytest.mark.engine
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
-EXAMPLE, GRAPH = EXAMPLES / "three_agents.py", EXAMPLES / "langgraph_agents.py"
+FRAMEWORKS = {"langgraph": "langgraph_agents.py", "openai-agents": "agents_sdk.py"}  # distribution, example
+
+
+def run_example(name, url):
+    """Runs a documented example against a server; it drives five tasks of three stages."""
+    command = [sys.executable, str(EXAMPLES / name), url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.startswith("5 tasks done"), done.stderr[-1000:]
 
 
 def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
@@ -65,24 +72,19 @@ def test_shadow_changes_nothing_and_logs(tiny_model, tmp_path):
         assert settled(running)["tasks"] == 0
 
         # the documented example: three agents, tasks of three stages
-        done = subprocess.run(
-            [sys.executable, str(EXAMPLE), running.url], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.stdout.startswith("5 tasks done"), done.stderr[-1000:]
+        run_example("three_agents.py", running.url)
         state = settled(running)
         assert state["tasks"] == 0  # every task was seen through to its end
         assert state["agents"]["coder"]["prefix_tokens"] > 100  # learned from the common system prompt
 
-        # the same with LangGraph, where it is installed
-        if importlib.util.find_spec("langgraph") is not None:
-            before = state["tags"]["tasks_completed"]
-            done = subprocess.run(
-                [sys.executable, str(GRAPH), running.url], capture_output=True, text=True, timeout=120, check=False
-            )
-            assert done.stdout.startswith("5 tasks done"), done.stderr[-1000:]
+        # the same with agent frameworks, where they are installed
+        installed = {found.metadata["Name"] for found in importlib.metadata.distributions()}
+        for framework in installed.intersection(FRAMEWORKS):
+            before = state["tags"]["workflow_tasks_completed"]
+            run_example(FRAMEWORKS[framework], running.url)
             state = settled(running)
             assert state["tasks"] == 0
-            assert state["tags"]["tasks_completed"] == before + 6  # and the request that brought the workflow
+            assert state["tags"]["workflow_tasks_completed"] == before + 5
 
         with urllib.request.urlopen(running.url + "/metrics") as answer:
             metrics = answer.read().decode()

@@ -34,6 +34,6 @@ def running_after(plan: Any, batch: Any) -> Any:
 
 
 def may_preempt(scheduler: Any) -> bool:
-    """Tells whether requests may be retracted: not with speculative decoding, which keeps state of its own."""
+    """Tells whether requests may be retracted: all but those whose drafts are verified by a forward still under way."""
     spec = getattr(scheduler, "spec_algorithm", None)
-    return spec is None or bool(spec.is_none())
+    return spec is None or bool(spec.is_none()) or not scheduler.enable_overlap

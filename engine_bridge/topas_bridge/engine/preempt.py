@@ -9,7 +9,7 @@ __all__ = ["requeue", "retract"]
 logger = logging.getLogger(__name__)
 
 
-def retract(scheduler: Any, batch: Any, reqs: list[Any]) -> list[Any]:
+def retract(scheduler: Any, batch: Any, reqs: list[Any], released: list[Any]) -> None:
     """Takes requests out of the running batch and frees their KV; they are in no queue afterwards.
 
     The caller puts them back with `requeue`, after the admission pass: with overlap scheduling a forward of theirs is
@@ -19,14 +19,12 @@ def retract(scheduler: Any, batch: Any, reqs: list[Any]) -> list[Any]:
         scheduler: The scheduler.
         batch: Its running batch.
         reqs: Unfinished requests of the batch.
-
-    Returns:
-        Those that were released; fewer than asked for only if SGLang raised, which is left to the log.
+        released: Those that were released are appended, each at once, so that none is lost whatever is raised. They
+            are fewer than asked for only if SGLang raised, which is left to the log.
     """
     wanted = {id(req) for req in reqs}
     extra = (scheduler.server_args,) if "server_args" in inspect.signature(batch.release_req).parameters else ()
     left = len(batch.reqs)
-    released: list[Any] = []
     try:
         for i, req in enumerate(batch.reqs):
             if id(req) in wanted:
@@ -38,7 +36,6 @@ def retract(scheduler: Any, batch: Any, reqs: list[Any]) -> list[Any]:
     gone = {id(req) for req in released}
     batch.filter_batch(keep_indices=[i for i, req in enumerate(batch.reqs) if id(req) not in gone])
     batch.batch_is_full = False
-    return released
 
 
 def requeue(scheduler: Any, reqs: list[Any]) -> None:

@@ -60,7 +60,7 @@ class Server:
             return None
 
     def state(self) -> dict[str, Any]:
-        """Returns the bridge's state (empty without a bridge), with SGLang's own beside it under `engine`."""
+        """Returns the bridge's state, empty without a bridge."""
         inner = self.get("/server_info")["internal_states"][0]
         found: dict[str, Any] = inner.get("topas", {})
         return found
