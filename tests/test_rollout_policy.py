@@ -7,14 +7,16 @@ from topas_env import InputError, Snapshot, check_decision, load_profile, load_w
 from topas_env._core.run import proceed
 from topas_env._live_snapshot import LiveSnapshots
 from topas_env._new_world import new_world
+from topas_env._services import known_services
 from topas_env._simulate import _fill, _room
 from topas_policies import make_policy
 
 
-def _points(name: str, num_tasks: int, seed: int, policy: str = "spf") -> list[Snapshot]:
+def _points(name: str, num_tasks: int, seed: int, policy: str = "spf", *, profiled: bool = True) -> list[Snapshot]:
     """Returns the snapshots that a policy sees in a run."""
     workload = load_workload(name, num_tasks=num_tasks, seed=seed)
-    world = new_world(workload, load_profile("qwen2.5-32b-a100-80g"))
+    engine = load_profile("qwen2.5-32b-a100-80g")
+    world = new_world(workload, engine, profile_s=known_services(workload, engine) if profiled else {})
     snapshots = LiveSnapshots(workload)
     order = make_policy(policy)
     seen = []
@@ -136,6 +138,29 @@ def test_own_base_policies_are_what_their_names_say(name: str, key: str, hold: b
     assert admissions > 20
 
 
+def test_where_nothing_is_known_of_the_stages_another_policy_is_followed() -> None:
+    """Until enough of them are finished; a profile is knowledge as well."""
+    planner, always, followed = (
+        make_policy("rollout"), make_policy("rollout", least_seen=0), make_policy("gated-lpm")
+    )  # fmt: skip
+    blind = [s for s in _points("dag-4", 30, 3, "gated-lpm", profiled=False) if len(s.requests) > 2]
+    finished = [min(len(x.stage_totals_s) for x in s.service) if len(s.service) == 4 else 0 for s in blind]
+    assert finished[0] == 0
+    assert finished[-1] >= 4
+    for snapshot, n in zip(blind, finished, strict=True):
+        decision = planner.decide(snapshot)
+        always.decide(snapshot)
+        if not snapshot.service:
+            assert decision == followed.decide(snapshot)
+            assert (planner.report.rollouts, planner.report.base_policy) == (0, "gated-lpm")
+            assert always.report.rollouts > 0
+        elif n >= 4:  # it plans as soon as there is more than one state to choose from
+            assert (planner.report.rollouts > 0) == (always.report.rollouts > 0)
+    known = _points("dag-4", 30, 3, "gated-lpm")[len(blind) // 4]
+    planner.decide(known)
+    assert planner.report.rollouts > 0
+
+
 def test_a_snapshot_is_all_that_counts() -> None:
     """JSON in between drops all that is not in the snapshot, and the decision stays."""
     policy = make_policy("rollout")
@@ -178,6 +203,8 @@ def test_time_budget_bounds_the_plays() -> None:
         ({"base_policies": ("hold-most",)}, "base_policies"),
         ({"base_policies": ("many-g0",)}, "base_policies"),
         ({"continuations": 0}, "continuations"),
+        ({"least_seen": -1}, "least_seen"),
+        ({"fallback": "none-such"}, "fallback"),
         ({"give_up": -0.1}, "give_up"),
         ({"tail_weight": -1}, "tail_weight"),
         ({"horizon_s": float("nan")}, "horizon_s"),

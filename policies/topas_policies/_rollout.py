@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from topas_env import Decision, EngineProfile, Snapshot
 from topas_env._core.choice import default_params
 from topas_env._core.codes import CODES
+from topas_env._core.layout import HISTORY_LIMIT
 from topas_env._errors import InputError
 from topas_policies._parameters import count, one_of, weight
 from topas_policies._policy import Policy
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BASE_POLICIES", "Rollout", "RolloutReport", "base_code"]
 
-_NAMES = {code: name for name, code in CODES.items()}
 _OWN = re.compile(r"(?P<hold>hold-)?(?P<key>[a-z]+)(-g(?P<gate>[1-9]))?(?P<skip>-skip)?")
 BASE_POLICIES = f"{', '.join(CODES)}, or [hold-]KEY[-gN][-skip]"
 LIVE_BUDGET_S = 0.010
@@ -90,6 +90,9 @@ class Rollout(Policy):
         arrivals: Future tasks in a scenario; they compete, and the first `counted_arrivals` of them count in the cost.
         counted_arrivals: See `arrivals`.
         preempt: Which states that preempt are tried: `none`, those that a `topas` variant chose, or `all`.
+        least_seen: A stage is known by its profile, or once so many of it are finished. Where most ready requests are
+            of unknown stages there is nothing to play with, and `fallback` is followed; 0: always plan.
+        fallback: A policy, named as the base policies are.
         margin: Share by which a state has to beat the best base policy's own choice.
         tail_weight: 0 for mean JCT; w adds w * JCT^2 / age scale to every task's cost, which shortens the tail.
         tool_s: Guess of a wait for a tool, seconds.
@@ -120,6 +123,8 @@ class Rollout(Policy):
         preempt: str = "topas",
         continuations: int = 2,
         give_up: float = 0.02,
+        least_seen: int = 4,
+        fallback: str = "gated-lpm",
         margin: float = 0.03,
         tail_weight: float = 0.0,
         tool_s: float = 1.0,
@@ -147,9 +152,16 @@ class Rollout(Policy):
         self.preempt = one_of("preempt", preempt, PREEMPT)
         self.continuations = count("continuations", continuations, least=1, most=64)
         self.give_up = weight("give_up", give_up)
+        self.least_seen = count("least_seen", least_seen, least=0, most=HISTORY_LIMIT)
+        self.fallback = fallback
+        other = base_code(fallback)
+        if other is None:
+            raise InputError(f"parameter fallback: {fallback!r} is none of {BASE_POLICIES}")
+        self._fallback = other
         self._profile = profile
         self._params = default_params()
         self._bases = np.array(codes, np.int64)
+        self._names = {other: fallback, **dict(zip(self._bases.tolist(), names, strict=True))}
         self._options: NDArray[Any] | None = None
         self._planner: Planner | None = None
         self._rates: NDArray[np.float64] | None = None
@@ -208,7 +220,7 @@ class Rollout(Policy):
             int(r["plays"]),
             int(r["candidates"]),
             int(r["chosen"]),
-            self.base_policies[list(self._bases).index(int(r["base"]))],
+            self._names[int(r["base"])],
             float(r["cost"]),
             float(r["first"]),
         )
@@ -246,6 +258,8 @@ class Rollout(Policy):
             options["arrivals"] = self.arrivals
             options["counted"] = min(self.counted_arrivals, self.arrivals)
             options["preempt"] = PREEMPT.index(self.preempt)
+            options["least"] = self.least_seen
+            options["fallback"] = self._fallback
             options["margin"] = self.margin
             options["tail"] = self.tail_weight
             options["tool"] = self.tool_s

@@ -296,6 +296,17 @@ def _race(
     return _finals(v, rates, o, bases, params, q, home, home_base, seed, stop)
 
 
+@lean
+def _blind(v: View, least: int) -> bool:
+    """Returns whether most ready requests are of stages without a profile that fewer than `least` tasks finished."""
+    unknown = 0
+    for i in range(v.head[0].n_ready):
+        s = v.requests[v.ready[i]].stage
+        if math.isnan(v.stages[s].profile) and v.stats[s].n_totals < least:
+            unknown += 1
+    return 2 * unknown > v.head[0].n_ready
+
+
 @kernel
 def plan(
     v: View,
@@ -325,14 +336,19 @@ def plan(
     report.first = 0.0
     view, planner = ref(v), ref(q)
     stage_paths(view, q.mean, q.path)
-    best = _race(view, rates, o, bases, params, planner)
-    report.chosen = best
-    info = q.cands.info[best]
-    out.info[0] = q.cands.info[best]
-    for a in range(len(out.prefixes)):
-        out.prefixes[a] = q.cands.prefixes[best, a]
-    for i in range(info.n_kept + info.n_admitted):
-        out.rows[i] = q.cands.rows[best, i]
-        out.credits[i] = 0.0
-    if info.n_admitted > 0:
+    report.chosen = 0
+    if _blind(view, o[0].least):
+        report.base = o[0].fallback
+        follow(view, o[0].fallback, params, planner.mean, planner.path, planner.allowed, out)
+    else:
+        best = _race(view, rates, o, bases, params, planner)
+        report.chosen = best
+        info = q.cands.info[best]
+        out.info[0] = q.cands.info[best]
+        for a in range(len(out.prefixes)):
+            out.prefixes[a] = q.cands.prefixes[best, a]
+        for i in range(info.n_kept + info.n_admitted):
+            out.rows[i] = q.cands.rows[best, i]
+            out.credits[i] = 0.0
+    if out.info[0].n_admitted > 0:
         score_given(view, params, out)

@@ -54,6 +54,8 @@ PLAN = np.dtype(
         ("parts", "i8"),  # code of the base policy that makes parts, where the best one is not the planner's own
         ("second", "i8"),  # base policies, the best first, that play the other states on
         ("lose", "f8"),  # a play is given up once it is so far behind the best one, as a share of that one's cost
+        ("least", "i8"),  # a stage is known once so many of it are finished, or by its profile; 0: at once
+        ("fallback", "i8"),  # code of the policy that is followed where most ready requests are of unknown stages
         ("margin", "f8"),  # share by which a state has to beat the best base policy's own choice
     ],
     align=True,
