@@ -164,6 +164,22 @@ def test_where_nothing_is_known_of_the_stages_another_policy_is_followed() -> No
     assert planned > 0
 
 
+def test_states_with_idle_prefixes_can_be_left_out() -> None:
+    plays = {}
+    snapshots = _points("dag-4", 30, 2, "gated-lpm")
+    stages = {s.name: s.agent for s in snapshots[0].workflows[0].stages}
+    for idle in (True, False):
+        policy = make_policy("rollout", max_candidates=30, rollouts=1000, preempt="all", idle=idle)
+        plays[idle] = 0
+        for snapshot in snapshots:
+            decision = policy.decide(snapshot)
+            plays[idle] += policy.report.rollouts
+            if not idle:
+                used = {stages[r.stage] for r in snapshot.requests if r.id in decision.requests}
+                assert set(decision.prefixes) <= used
+    assert plays[False] < plays[True]
+
+
 def test_a_snapshot_is_all_that_counts() -> None:
     """JSON in between drops all that is not in the snapshot, and the decision stays."""
     policy = make_policy("rollout")
@@ -208,6 +224,7 @@ def test_time_budget_bounds_the_plays() -> None:
         ({"continuations": 0}, "continuations"),
         ({"least_seen": -1}, "least_seen"),
         ({"fallback": "none-such"}, "fallback"),
+        ({"idle": 1}, "idle"),
         ({"give_up": -0.1}, "give_up"),
         ({"tail_weight": -1}, "tail_weight"),
         ({"horizon_s": float("nan")}, "horizon_s"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from topas_env._errors import InputError
 
-__all__ = ["count", "one_of", "weight"]
+__all__ = ["count", "flag", "one_of", "weight"]
 
 
 def count(name: str, value: Any, *, least: int, most: int | None = None) -> int:
@@ -31,6 +31,17 @@ def weight(name: str, value: Any) -> float:
     if not number or not math.isfinite(value) or value < 0:
         raise InputError(f"parameter {name}: {value!r} is not a finite number of at least 0")
     return float(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns true or false.
+
+    Raises:
+        InputError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"parameter {name}: {value!r} is not true or false")
+    return value
 
 
 def one_of(name: str, value: Any, words: tuple[str, ...]) -> str:

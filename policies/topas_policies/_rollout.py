@@ -15,7 +15,7 @@ from topas_env._core.choice import default_params
 from topas_env._core.codes import CODES
 from topas_env._core.layout import HISTORY_LIMIT
 from topas_env._errors import InputError
-from topas_policies._parameters import count, one_of, weight
+from topas_policies._parameters import count, flag, one_of, weight
 from topas_policies._policy import Policy
 
 if TYPE_CHECKING:
@@ -81,9 +81,11 @@ class Rollout(Policy):
             passes over what does not fit.
         scenarios: Draws of what is hidden; the first has every length at its conditional mean.
         finalists: So many pairs of candidate and base policy go on to the further scenarios.
-        max_candidates: States of the environment's list that are candidates; 0 for none. Beside them the planner makes
-            its own, which preempt nobody: the choice of each base policy, and what the best of them would do for half
-            of the ready requests, for one, for one agent alone, and for all agents but one.
+        max_candidates: States of the environment's list that are candidates, from its start, where what the baselines
+            would choose stands; 0 for none. Beside them the planner makes its own, which preempt nobody: the choice of
+            each base policy, and what the best of them would do for half of the ready requests, for one, for one agent
+            alone, and for all agents but one.
+        idle: Whether states of the list that keep idle prefixes are tried; the planner's own keep none.
         continuations: So many base policies, the best first, play the other candidates on.
         give_up: A play stops once it is behind the best one by this share of that one's cost.
         horizon_s: Plays stop after so many simulated seconds; None: when the counted tasks are done.
@@ -116,11 +118,12 @@ class Rollout(Policy):
         base_policies: Sequence[str] = ("hold-many", "hold-depth", "gated-lpm"),
         scenarios: int = 4,
         finalists: int = 4,
-        max_candidates: int = 0,
+        max_candidates: int = 8,
         horizon_s: float | None = None,
         arrivals: int = 0,
         counted_arrivals: int = 0,
         preempt: str = "topas",
+        idle: bool = True,
         continuations: int = 2,
         give_up: float = 0.02,
         least_seen: int = 4,
@@ -149,6 +152,7 @@ class Rollout(Policy):
         self.time_budget_s = None if time_budget_s is None else weight("time_budget_s", time_budget_s)
         self.live = False
         self.report: RolloutReport | None = None
+        self.idle = flag("idle", idle)
         self.preempt = one_of("preempt", preempt, PREEMPT)
         self.continuations = count("continuations", continuations, least=1, most=64)
         self.give_up = weight("give_up", give_up)
@@ -258,6 +262,7 @@ class Rollout(Policy):
             options["arrivals"] = self.arrivals
             options["counted"] = min(self.counted_arrivals, self.arrivals)
             options["preempt"] = PREEMPT.index(self.preempt)
+            options["idle"] = self.idle
             options["least"] = self.least_seen
             options["fallback"] = self._fallback
             options["margin"] = self.margin

@@ -14,7 +14,7 @@ from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.orders import FIRST_OWN, stage_paths
 from topas_env._core.plan_build import build_scenario, build_start
-from topas_env._core.plan_moves import add_parts, follow, list_states
+from topas_env._core.plan_moves import add_parts, follow, keeps_idle, list_states
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 from topas_env._core.run import _now_s as now_s
@@ -280,6 +280,8 @@ def _race(
                 continue
             info = q.cands.info[k]
             if info.n_preempted > 0 and (option.preempt == 0 or (option.preempt == 1 and info.origin == 0)):
+                continue
+            if not option.idle and keeps_idle(v, q.cands, k):
                 continue
             x = _play(v, q, o, params, k, 0, bases[j], top * (1.0 + option.lose))
             report.plays += 1

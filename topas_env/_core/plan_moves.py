@@ -15,7 +15,7 @@ from topas_env._core.orders import FIRST_OWN, order
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 
-__all__ = ["add_parts", "follow", "list_states", "slot"]
+__all__ = ["add_parts", "follow", "keeps_idle", "list_states", "slot"]
 
 _TOPAS = CODES["topas"]
 
@@ -52,6 +52,23 @@ def _take(c: Candidates) -> int:
         c.count[0] = k + 1
         return k
     return -1
+
+
+@lean
+def keeps_idle(v: View, c: Candidates, k: int) -> bool:
+    """Returns whether candidate k keeps a prefix that none of its requests uses."""
+    info = c.info[k]
+    for a in range(c.prefixes.shape[1]):
+        if not c.prefixes[k, a]:
+            continue
+        used = False
+        for i in range(info.n_kept + info.n_admitted):
+            if v.requests[c.rows[k, i]].agent == a:
+                used = True
+                break
+        if not used:
+            return True
+    return False
 
 
 @inner

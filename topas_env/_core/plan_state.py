@@ -49,6 +49,7 @@ PLAN = np.dtype(
         ("budget", "f8"),  # seconds of wall time, infinity for none
         ("physics", "i8"),  # 1: `Planner.physics` holds the engine; 0: guess it from the view
         ("preempt", "i8"),  # states that preempt: 0 none of them, 1 those that a TOPAS variant chose, 2 all
+        ("idle", "i8"),  # 1: states that keep idle prefixes are tried as well
         ("finalists", "i8"),  # plays that go on to further scenarios
         ("listed", "i8"),  # states of the environment's list
         ("parts", "i8"),  # code of the base policy that makes parts, where the best one is not the planner's own

@@ -10,7 +10,8 @@ __all__ = ["ABLATIONS", "ablation_suite"]
 
 POINTS = ("chain-3/0.75/all", "dag-4/0.75/none", "dag-10-wide/0.75/all", "metagpt-sop/0.75/all")
 ABLATIONS: dict[str, tuple[dict[str, Scalar], ...]] = {
-    "candidates": ({"max_candidates": 8}, {"max_candidates": 15}, {"max_candidates": 30}),
+    "candidates": ({"max_candidates": 0}, {"max_candidates": 15}, {"max_candidates": 30}),
+    "idle prefixes": ({"max_candidates": 30, "idle": False},),
     "base policies": (
         {"base_policies": "hold-many,hold-depth"},
         {"base_policies": "hold-many"},
