@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable
 
 from topas_env._errors import InputError
+from topas_env.compare import Scalar
 
-__all__ = ["Scalar", "parse_assignments", "parse_list", "parse_numbers", "parse_seeds"]
+__all__ = ["parse_assignments", "parse_list", "parse_numbers", "parse_seeds"]
 
-Scalar = bool | int | float | str | None
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 

@@ -8,7 +8,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from topas_env.cli._table import error_console
 from topas_env.compare import Record, RunConfig, run_all
 
-__all__ = ["run_with_progress"]
+__all__ = ["progress_bar", "run_with_progress"]
+
+
+def progress_bar(*, transient: bool = False) -> Progress:
+    """Returns a bar on standard error, which draws nothing where that is no terminal.
+
+    Args:
+        transient: Whether the bar goes away at its end.
+    """
+    out = error_console()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=out,
+        transient=transient,
+        disable=not out.is_terminal,
+    )
 
 
 def run_with_progress(
@@ -20,16 +38,8 @@ def run_with_progress(
         InputError: as `run_all` does.
         KeyboardInterrupt: after a line that says what was kept.
     """
-    out = error_console()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=out,
-        transient=True,
-        disable=not out.is_terminal,
-    )
+    bar = progress_bar(transient=True)
+    out = bar.console
     finished = 0
     task = bar.add_task("runs", total=len(runs))
 

@@ -66,16 +66,11 @@ def _show_choices(runs: int) -> None:
 
 
 def _run(cases: "Sequence[Case]", path: Path, jobs: int | None, minutes: float | None) -> "list[Record]":
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from topas_env.cli._table import error_console
+    from topas_env.cli._progress import progress_bar
     from topas_env.reproduce import run_cases
 
-    out = error_console()
-    bar = Progress(
-        TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=out, transient=True,
-        disable=not out.is_terminal,
-    )  # fmt: skip
+    bar = progress_bar(transient=True)
+    out = bar.console
     task = bar.add_task("runs", total=len(cases))
     finished = 0
 

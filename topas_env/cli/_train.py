@@ -57,20 +57,10 @@ def train(
 
 def _reporter(folder: Path) -> "tuple[Reporter, Any]":
     """Returns a reporter that draws a bar on a terminal, and the bar."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from topas_agents._train import Reporter
-    from topas_env.cli._table import error_console
+    from topas_env.cli._progress import progress_bar
 
-    console = error_console()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
+    bar = progress_bar()
 
     class Bars(Reporter):
         tasks: dict[str, Any]

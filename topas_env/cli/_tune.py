@@ -30,7 +30,7 @@ def tune(
     from topas_agents._tune import TuneSettings
     from topas_agents._tune import tune as search
     from topas_env.cli._options import parse_list, parse_numbers, parse_seeds
-    from topas_env.cli._table import error_console
+    from topas_env.cli._progress import progress_bar
     from topas_policies._tuned import save_tuning
 
     plain = TuneSettings()
@@ -44,17 +44,7 @@ def tune(
         trials=trials,
         seed=seed,
     )
-    console = error_console()
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
+    bar = progress_bar()
     task = bar.add_task("trials", total=trials)
 
     def update(done: int, total: int, best: float) -> None:
@@ -65,7 +55,7 @@ def tune(
     save_tuning(out, found)
     for name in found.parameters.__struct_fields__:
         typer.echo(f"{name} = {getattr(found.parameters, name):g}")
-    console.print(
+    bar.console.print(
         f"{out}: mean JCT {found.record['objective_found']:.4f} of the best baseline's on the training seeds   "
         f"use it: --set tuned.parameters={out}",
         soft_wrap=True,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env.compare._config import Scalar, policy_name
-from topas_env.compare._statistics import Interval
+from topas_env.compare._statistics import BOOTSTRAP_SEED, Interval
 from topas_env.compare._store import Record
 
 __all__ = ["METRICS", "Samples", "interval_of", "resampled_percentile"]
@@ -16,7 +16,6 @@ __all__ = ["METRICS", "Samples", "interval_of", "resampled_percentile"]
 Options = Mapping[str, Scalar]
 METRICS = ("mean", "p99")
 RESAMPLES = 1_000
-BOOTSTRAP_SEED = 20_261_129
 
 
 class Samples:

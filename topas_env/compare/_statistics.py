@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Interval", "mean_interval", "paired_percent"]
+__all__ = ["BOOTSTRAP_SEED", "Interval", "mean_interval", "paired_percent"]
 
 RESAMPLES = 9_999
 BOOTSTRAP_SEED = 20_261_129
