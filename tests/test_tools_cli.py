@@ -15,7 +15,10 @@ from topas_env.cli import main
 from topas_env.cli._app import app
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-COMMANDS = ("compare", "explain", "policies", "workloads", "report", "import")
+COMMANDS = (
+    "compare", "explain", "policies", "workloads", "report", "import", "train", "tune", "serve", "bench", "calibrate",
+    "reproduce",
+)  # fmt: skip
 TERMS = ("admit", "move", "redo", "revoke", "reuse")
 
 
@@ -105,6 +108,17 @@ def test_help_imports_nothing_heavy() -> None:
         (["report", "/no/such"], "/no/such"),
         (["import", "/no/such", "-o", "x.json"], "/no/such"),
         (["workloads", "--profile", "no-such"], "no-such"),
+        (["train", "--config", "/no/such.toml"], "/no/such.toml"),
+        (["tune", "--out", "/dev/null/tuned.json"], "/dev/null: cannot be made"),
+        (["reproduce", "--section", "no-such"], "no-such"),
+        (["calibrate"], "give one of --url, --tiny"),
+        (["calibrate", "--url", "http://127.0.0.1:9", "--tiny", "x"], "give one of --url, --tiny"),
+        (["bench", "dag-4"], "give --url, --tiny"),
+        (["bench", "dag-4", "--traces", "0", "--tiny", "x"], "--traces"),
+        (["bench", "dag-4", "--api", "no-such", "--tiny", "x"], "no-such"),
+        (["bench", "dag-4", "--url", "http://127.0.0.1:9", "--fidelity"], "--fidelity"),
+        (["bench", "dag-4", "--tiny", "x", "--fidelity"], "--fidelity needs --profile"),
+        (["bench", "dag-4", "--tiny", "x", "--fidelity", "--profile", "/no/such.json"], "/no/such.json"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(

@@ -96,8 +96,20 @@ def summary(result: Replay, **labels: Any) -> dict[str, Any]:
 def bench_endpoint(
     url: str, workload: Workload, options: ReplayOptions, notice: Callable[[int], None] = lambda _: None
 ) -> tuple[dict[str, Any], Replay]:
-    """Replays a workload against a server that runs already and returns its line of results."""
+    """Replays a workload against a server that runs already and returns its line of results.
+
+    Args:
+        url: Address of the server, without a path.
+        workload: The workload.
+        options: How it is replayed.
+        notice: Called with the number of finished tasks.
+
+    Raises:
+        InputError: No request was answered; the message has the first error.
+    """
     result = asyncio.run(replay(url, workload, options, notice))
+    if all(call.error for call in result.calls):
+        raise InputError(f"{url}: no request was answered; the first error is {result.calls[0].error}")
     return summary(result, workload=workload.name, backend=options.api), result
 
 

@@ -56,7 +56,15 @@ def calibrate(
     Raises:
         InputError: If the server does not answer as SGLang does.
     """
-    measured = asyncio.run(_measure(url, api_key, repeats, prompts, batches, contexts, output, seed))
+    import aiohttp
+
+    try:
+        measured = asyncio.run(_measure(url, api_key, repeats, prompts, batches, contexts, output, seed))
+    except InputError:
+        raise
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, KeyError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise InputError(f"{url}: does not answer as a running SGLang server does: {problem}") from error
     return fit_profile(name, measured), measured
 
 

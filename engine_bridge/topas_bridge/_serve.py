@@ -9,9 +9,31 @@ from importlib.metadata import entry_points
 from topas_bridge._config import BridgeConfig, config_to_environment
 from topas_env._errors import InputError
 
-__all__ = ["PLUGIN", "serve", "serve_environment", "tiny_setup"]
+__all__ = ["PLUGIN", "check_installed", "names_model", "serve", "serve_environment", "tiny_setup"]
 
 PLUGIN = "topas"
+
+
+def check_installed(command: str, *modules: str) -> None:
+    """Refuses a command whose packages this environment lacks.
+
+    Args:
+        command: Its name, for the message.
+        *modules: Top-level modules that it imports.
+
+    Raises:
+        InputError: One is not there.
+    """
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"{command}: not installed in this environment: {', '.join(missing)} (docs/bridge.md, Install)"
+        )
+
+
+def names_model(flags: Sequence[str]) -> bool:
+    """Returns whether SGLang's flags say which model is served."""
+    return any(flag.split("=")[0] in ("--model-path", "--model") for flag in flags)
 
 
 def serve_environment(config: BridgeConfig) -> dict[str, str]:
@@ -63,7 +85,7 @@ def serve(config: BridgeConfig, flags: Sequence[str], *, tiny: str | None = None
         more, tiny_variables = tiny_setup(tiny)
         path = [tiny_variables.pop("PYTHONPATH"), os.environ.get("PYTHONPATH", "")]
         variables |= tiny_variables | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-    elif not any(flag.split("=")[0] in ("--model-path", "--model") for flag in flags):
+    elif not names_model(flags):
         raise InputError("topas serve: give SGLang's flags after --, at least --model-path")
     command = [sys.executable, "-m", "sglang.launch_server", *more, *flags]
     sys.stdout.flush()

@@ -24,9 +24,9 @@ def bench(
     model: Annotated[str, typer.Option(help="Model name for completions.")] = "default",
     api_key: Annotated[str | None, typer.Option(envvar="TOPAS_API_KEY", help="Sent as a bearer token.")] = None,
     arrival_rate: Annotated[float | None, typer.Option(help="Tasks a second, before --time-scale.")] = None,
-    num_tasks: Annotated[int | None, typer.Option(help="Tasks of a trace.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first trace; the next ones follow.")] = 0,
-    traces: Annotated[int, typer.Option(help="Traces for each policy.")] = 1,
+    num_tasks: Annotated[int | None, typer.Option(min=1, help="Tasks of a trace.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first trace; the next ones follow.")] = 0,
+    traces: Annotated[int, typer.Option(min=1, help="Traces for each policy.")] = 1,
     warm_up: Annotated[bool, typer.Option("--warm-up/--no-warm-up", help="Replay one more trace first.")] = True,
     prompt_scale: Annotated[float, typer.Option(help="Factor of prompt lengths.")] = 1.0,
     output_scale: Annotated[float, typer.Option(help="Factor of output lengths.")] = 1.0,
@@ -45,6 +45,8 @@ def bench(
     from topas_bridge._replay import ReplayOptions
     from topas_bridge._scale import scale_workload
     from topas_env import load_workload
+
+    _check(url, api, flags or [], tiny, profile, fidelity=fidelity)
 
     def draw(trace_seed: int) -> "Workload":
         drawn = load_workload(workload, arrival_rate=arrival_rate, num_tasks=num_tasks, seed=trace_seed)
@@ -72,8 +74,30 @@ def bench(
         interleave=interleave,
     )
     _show(lines, json=json)
-    if fidelity:
+    if fidelity and profile is not None:
         _fidelity(lines, drawn, profile, out, json=json)
+
+
+def _check(
+    url: str | None, api: str, flags: list[str], tiny: str | None, profile: str | None, *, fidelity: bool
+) -> None:
+    """Refuses what cannot be run, before anything starts."""
+    from topas_bridge._serve import check_installed, names_model
+    from topas_env import load_profile
+    from topas_env._errors import InputError
+
+    if api not in ("generate", "completions"):
+        raise InputError(f"topas bench: --api: {api!r} is neither generate nor completions")
+    if url is not None:
+        if fidelity or tiny is not None or flags:
+            raise InputError("topas bench: --url cannot be given with --fidelity, --tiny or SGLang's flags")
+    elif tiny is None and not names_model(flags):
+        raise InputError("topas bench: give --url, --tiny, or SGLang's flags after --, at least --model-path")
+    if profile is not None:
+        load_profile(profile)
+    elif fidelity:
+        raise InputError("topas bench: --fidelity needs --profile, from topas calibrate on the same engine")
+    check_installed("topas bench", "aiohttp", *([] if url is not None else ["sglang"]))
 
 
 def _on_servers(
@@ -97,12 +121,10 @@ def _on_servers(
     from topas_bridge._bench import BenchPlan, bench_policies
     from topas_bridge._config import BridgeConfig
     from topas_bridge._serve import tiny_setup
-    from topas_env._errors import InputError
-    from topas_env.cli._options import parse_list
+    from topas_env.cli._options import make_folder, parse_list
 
+    make_folder(Path(out))
     more, environment = tiny_setup(tiny) if tiny is not None else ([], {})
-    if tiny is None and not any(flag.split("=")[0] in ("--model-path", "--model") for flag in flags):
-        raise InputError("topas bench: give --url, --tiny, or SGLang's flags after --, at least --model-path")
     plan = BenchPlan(
         policies=tuple(parse_list([policies])),
         traces=traces,
@@ -131,16 +153,13 @@ def _show(lines: list[dict[str, Any]], *, json: bool) -> None:
 
 
 def _fidelity(
-    lines: list[dict[str, Any]], traces: "tuple[Workload, ...]", profile: str | None, out: str, *, json: bool
+    lines: list[dict[str, Any]], traces: "tuple[Workload, ...]", profile: str, out: str, *, json: bool
 ) -> None:
     import msgspec
 
     from topas_bridge._bench_table import fidelity_table
     from topas_bridge._fidelity import fidelity
     from topas_env import load_profile
-    from topas_env._errors import InputError
 
-    if profile is None:
-        raise InputError("topas bench: --fidelity needs --profile, from topas calibrate on the same engine")
     found = fidelity(lines, traces, load_profile(profile), Path(out))
     typer.echo(msgspec.json.encode(found).decode() if json else fidelity_table(found))

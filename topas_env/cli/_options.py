@@ -3,13 +3,26 @@
 import json
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 from topas_env._errors import InputError
 from topas_env.compare import Scalar
 
-__all__ = ["parse_assignments", "parse_list", "parse_numbers", "parse_seeds"]
+__all__ = ["make_folder", "parse_assignments", "parse_list", "parse_numbers", "parse_seeds"]
 
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
+
+
+def make_folder(path: Path) -> None:
+    """Makes the folder of results, before the work that they come from.
+
+    Raises:
+        InputError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made: {error.strerror or error}") from None
 
 
 def parse_list(values: Iterable[str]) -> list[str]:

@@ -30,6 +30,7 @@ def train(
 
     from topas_agents._config import config_from_file
     from topas_agents._train import train as run
+    from topas_env.cli._options import make_folder
     from topas_env.cli._table import error_console
 
     settings = config_from_file(config)
@@ -39,6 +40,7 @@ def train(
     if seed is not None:
         changed["seed"] = seed
     settings = msgspec.structs.replace(settings, **changed)
+    make_folder(Path(settings.out))
     reporter, bar = _reporter(Path(settings.out) / "log")
     with bar:
         record = run(settings, reporter).record

@@ -29,7 +29,7 @@ def tune(
     """
     from topas_agents._tune import TuneSettings
     from topas_agents._tune import tune as search
-    from topas_env.cli._options import parse_list, parse_numbers, parse_seeds
+    from topas_env.cli._options import make_folder, parse_list, parse_numbers, parse_seeds
     from topas_env.cli._progress import progress_bar
     from topas_policies._tuned import save_tuning
 
@@ -44,6 +44,7 @@ def tune(
         trials=trials,
         seed=seed,
     )
+    make_folder(out.parent)
     bar = progress_bar()
     task = bar.add_task("trials", total=trials)
 
