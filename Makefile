@@ -43,7 +43,7 @@ format: $(READY)  ## Format and fix what ruff can fix
 engine-env:  ## Build the environment with real SGLang on this CPU
 	@scripts/engine-env.sh
 
-engine-slice: engine-env  ## Run the engine tests that CI runs (12 minutes at most)
+engine-slice: engine-env  ## Run the engine tests that CI runs (stopped after 20 minutes)
 	@TOPAS_ENGINE=slice OMP_NUM_THREADS=1 timeout 1200 .venv-engine/bin/python -m pytest -q tests/engine
 
 engine-full: engine-env  ## Run all engine tests, on the newest SGLang and an older one (hours)

@@ -9,26 +9,12 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
 import topas_env
+from policy_cases import FIRST_NAMES
 from topas_env import InputError, check_decision, load_workload, simulate
 from topas_policies import make_policy, policy_names
 
 ID = "TopasPrefixState-v0"
 SMALL = {"workload": "dag-4", "arrival_rate": 0.1, "num_tasks": 8}
-COMPILED = [
-    "fcfs",
-    "lpm",
-    "parrot-fcfs",
-    "las",
-    "spf",
-    "srpt",
-    "gated-lpm",
-    "topas",
-    "topas-base",
-    "topas-reuse",
-    "topas-aging",
-    "hold-many",
-    "hold-depth",
-]
 
 
 def run(env, choose, seed=0):
@@ -143,7 +129,7 @@ def test_after_the_end_nothing_happens():
     assert obs in env.observation_space
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", FIRST_NAMES)
 @pytest.mark.parametrize("workload", ["dag-4", "metagpt-sop"])
 def test_every_decision_of_a_policy_is_an_action(name, workload):
     env = gym.make(ID, workload=workload, num_tasks=6).unwrapped

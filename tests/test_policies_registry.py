@@ -7,25 +7,10 @@ from typing import Any
 
 import pytest
 
+from policy_cases import FIRST_NAMES
 from topas_env import Decision, InputError, Snapshot
 from topas_policies import FCFS, Policy, make_policy, policy_info, policy_names, register_policy
 from topas_policies import _registry as registry
-
-SHIPPED = [
-    "fcfs",
-    "lpm",
-    "parrot-fcfs",
-    "las",
-    "spf",
-    "srpt",
-    "gated-lpm",
-    "topas",
-    "topas-base",
-    "topas-reuse",
-    "topas-aging",
-    "hold-many",
-    "hold-depth",
-]
 
 
 class Mine(Policy):
@@ -50,8 +35,8 @@ def empty_slot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shipped_names_come_first_and_make_their_policy() -> None:
-    assert policy_names()[: len(SHIPPED)] == SHIPPED
-    for name in SHIPPED:
+    assert policy_names()[: len(FIRST_NAMES)] == FIRST_NAMES
+    for name in FIRST_NAMES:
         policy = make_policy(name)
         assert policy.name == name
         assert policy.manages_prefixes == name.startswith("topas")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from policy_cases import FIRST_NAMES
 from topas_env.cli import main
 from topas_env.cli._app import app
 
@@ -238,23 +239,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "policies", "--json")
     names = [json.loads(line)["name"] for line in out.splitlines()]
     assert code == 0
-    assert names[:13] == (
-        [
-            "fcfs",
-            "lpm",
-            "parrot-fcfs",
-            "las",
-            "spf",
-            "srpt",
-            "gated-lpm",
-            "topas",
-            "topas-base",
-            "topas-reuse",
-            "topas-aging",
-            "hold-many",
-            "hold-depth",
-        ]
-    )
+    assert names[: len(FIRST_NAMES)] == FIRST_NAMES
     code, out, _ = run(capsys, "workloads", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0

@@ -1,5 +1,6 @@
 """Guard, actuation and residency against a stand-in of the scheduler: nothing waits forever, everything is unlocked."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -168,22 +169,20 @@ def test_faults_fall_back_to_sglang_and_switch_off(answer, kind):
 
 
 def test_a_policy_that_hangs_stops_only_itself():
-    release = []
+    release = threading.Event()
 
     def answer(snapshot):
-        while not release:
-            time.sleep(0.005)
+        release.wait()
         return order("a", "b", "c")(snapshot)
 
     scheduler, bridge = make(answer, isolation="thread", budget_ms=30.0, faults=100, validate=False)
     scheduler.waiting_queue = reqs("a")
-    started = time.monotonic()
     run_out(scheduler, bridge)
     scheduler.waiting_queue = reqs("b")
     run_out(scheduler, bridge)
     assert bridge.guard.faults == {"slow": 2}
     assert bridge.guard.decisions == 0
-    release.append(True)
+    release.set()
     for _ in range(500):
         time.sleep(0.01)
         scheduler.waiting_queue = reqs("c")
@@ -191,7 +190,6 @@ def test_a_policy_that_hangs_stops_only_itself():
         if bridge.guard.decisions:
             break
     assert bridge.guard.decisions == 1
-    assert time.monotonic() - started < 60
 
 
 def test_the_watchdog_frees_what_was_held_too_long(monkeypatch):
