@@ -135,8 +135,14 @@ def bench_policies(
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
-            notice(f"{line['policy']} trace {line['trace']}: mean JCT {line['mean_jct_s']:.3f} s")
+            notice(_progress_line(line))
     return lines
+
+
+def _progress_line(line: dict[str, Any]) -> str:
+    mean = line["mean_jct_s"]
+    found = "no task was finished" if mean is None else f"mean JCT {mean:.3f} s"
+    return f"{line['policy']} trace {line['trace']}: {found}"
 
 
 def _one_by_one(plan: BenchPlan, folder: Path) -> Iterator[dict[str, Any]]:

@@ -70,7 +70,7 @@ def iterations(log: EngineLog) -> Iterations:
 
 
 def predicted_s(profile: EngineProfile, ran: Iterations) -> NDArray[np.float64]:
-    """Returns how long each batch takes by the profile."""
+    """Returns how long each batch takes by the profile, seconds, float64 (n_batches,)."""
     prefill = profile.prefill_base_s + profile.prefill_s_per_token * ran.tokens
     prefill = prefill + profile.prefill_s_per_kv_token * ran.context
     step = profile.step_base_s + profile.step_s_per_request * ran.requests

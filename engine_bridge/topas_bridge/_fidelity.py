@@ -8,7 +8,7 @@ import numpy as np
 
 from topas_bridge._engine_time import iterations, profile_of_stretch
 from topas_bridge._steps import read_log
-from topas_env import EngineProfile, Workload, simulate
+from topas_env import EngineProfile, InputError, Workload, simulate
 from topas_policies import make_policy
 
 __all__ = ["Fidelity", "PolicyFidelity", "fidelity"]
@@ -68,7 +68,13 @@ def fidelity(
         folder: Folder of the comparison. With it each trace is simulated at the speed that the engine had in it by its
             own log: the machine under an engine is not always equally fast. One factor a trace, for all its times, and
             the reservation.
+
+    Raises:
+        InputError: No task of a policy's trace was finished, so there is nothing to compare.
     """
+    for line in lines:
+        if line["mean_jct_s"] is None:
+            raise InputError(f"fidelity: {line['policy']} trace {line['trace']}: no task was finished")
     entries = []
     for policy in dict.fromkeys(line["policy"] for line in lines):
         own = sorted((line for line in lines if line["policy"] == policy), key=lambda line: line["trace"])

@@ -97,6 +97,19 @@ def test_summary_counts_failures_and_uses_sglangs_names():
     json.dumps(line)
 
 
+def test_a_trace_of_which_nothing_was_finished_is_said_to_be_so():
+    from topas_bridge._bench import _progress_line, summary
+    from topas_bridge._fidelity import fidelity
+    from topas_env import load_profile
+
+    bad = CallRecord(0, 0, 0, "A", 2.0, 4.0, 4.0, 100, 0, 3, 0, (), "status 500")
+    line = summary(Replay([float("nan")], [bad], 4.0, 0.0), policy="p", trace=3)
+    assert _progress_line(line) == "p trace 3: no task was finished"
+    assert _progress_line(line | {"mean_jct_s": 2.0}) == "p trace 3: mean JCT 2.000 s"
+    with pytest.raises(InputError, match="p trace 3: no task was finished"):
+        fidelity([line], (), load_profile("toy"))
+
+
 def test_lengths_end_a_request_in_time_and_leave_others_alone(monkeypatch):
     import sys
 
