@@ -16,7 +16,7 @@ from topas_env.compare._config import RunConfig
 from topas_env.compare._execute import execute, key_of
 from topas_env.compare._store import Record, ResultFile
 
-__all__ = ["run_all"]
+__all__ = ["obey_parent", "run_all"]
 
 Progress = Callable[[int, int, RunConfig | None], None]
 
@@ -73,7 +73,7 @@ def _records(
     yield key, config, execute(config)
     before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_obey_parent
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=obey_parent
     )
     try:
         pending = {pool.submit(execute, config): (key, config) for key, config in runs[1:]}
@@ -88,7 +88,7 @@ def _records(
     pool.shutdown()
 
 
-def _obey_parent() -> None:
+def obey_parent() -> None:
     """Leaves an interrupt to the parent, which ends its workers; a worker ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

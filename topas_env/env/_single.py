@@ -30,9 +30,9 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
     ## Description
     One LLM serving engine runs tasks that are workflows: DAGs of stages, each stage one or more calls to an agent. All
     calls of an agent start with the same static prefix, and the KV cache holds prefixes and running requests together
-    under one budget. At a scheduling point (a request became ready, finished or was retracted, and one is ready) the
-    agent chooses the *post-decision state*: the set of resident prefixes and the set of running requests. What leaves
-    is preempted or released, what enters is loaded or computed, and the simulator runs on to the next point.
+    under one budget. At a scheduling point (since the last one a request became ready or finished, and one is ready)
+    the agent chooses the *post-decision state*: the set of resident prefixes and the set of running requests. What
+    leaves is preempted or released, what enters is loaded or computed, and the simulator runs on to the next point.
 
     The problem is that of TOPAS (arXiv 2608.25523); the engine's physics are those of its profile.
 

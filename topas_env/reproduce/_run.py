@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from topas_env.compare import Record, ResultFile
 from topas_env.compare._config import _code_key, _source_key
+from topas_env.compare._pool import obey_parent
 from topas_env.reproduce._cases import Case
 from topas_env.reproduce._settings import believed_of, engine_of, workload_of
 
@@ -130,7 +130,7 @@ def _batches(runs: list[tuple[str, Case]], jobs: int | None, end: float) -> Iter
     yield _execute_batch(waiting[0])  # compiles where that is to be done; the others find the kernels in the cache
     before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupt
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=obey_parent
     )
     try:
         yield from _through(pool, waiting[1:], workers, end)
@@ -156,8 +156,3 @@ def _through(pool: Any, waiting: list[list[tuple[str, Case]]], workers: int, end
 
 def _execute_batch(batch: list[tuple[str, Case]]) -> list[tuple[str, Record]]:
     return [(key, execute(case)) for key, case in batch]
-
-
-def _ignore_interrupt() -> None:
-    """Leaves an interrupt from the keyboard to the parent, which ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
