@@ -15,8 +15,10 @@ from topas_agents._imitate import fit
 from topas_agents._labels import Labels, collect, join, read_labels, write_labels
 from topas_agents._network import Scorer
 from topas_agents._policy import Look
+from topas_agents._random_dag import SHAPES, random_dag
 from topas_agents._scenarios import draw_scenario, rate_for_load, scenario_world
-from topas_agents._teachers import Hindsight, Imitated, make_teacher
+from topas_agents._session_like import session_like
+from topas_agents._teachers import Hindsight, Imitated, Planned, make_teacher
 from topas_agents._train import Reporter, train
 from topas_env import InputError, load_profile, load_workload, simulate
 from topas_env._core.choice import empty_choice
@@ -100,6 +102,38 @@ def test_a_budget_that_the_profiled_tasks_outgrow_is_refused_and_scenarios_avoid
     assert drawn.profile.kv_budget_tokens < 0.9 * profile_budget()
 
 
+def test_session_like_workloads_are_like_sessions():
+    """Each population is the same every time; histories grow, waits are long, most sessions have their own agent."""
+    for number in range(3):
+        workload = session_like(number)
+        again = session_like.__wrapped__(number)
+        assert all((a == b).all() for a, b in zip(workload.trace, again.trace, strict=True))
+        calls = workload.trace.calls
+        assert (calls["history"] <= calls["suffix"]).all()
+        assert (calls["tool"][workload.trace.first_call[1:] - 1] == 0.0).all()
+        assert np.median(calls["tool"][calls["tool"] > 0]) > 2.0
+        assert calls["suffix"].mean() > 10_000
+        assert 25 <= len(workload.workflows) < 45
+        assert len({a.name for w in workload.workflows for a in w.agents}) >= len(workload.workflows)
+    drawn = draw_scenario(Scenarios(workloads=("session-like",)), np.random.default_rng(0))
+    assert drawn.profile.name.startswith("qwen2.5-7b")
+    scenario_world(drawn)
+
+
+def test_random_dags_have_any_shape():
+    shapes = set()
+    for number in range(SHAPES):
+        workflow = random_dag(number).workflows[0]
+        assert random_dag.__wrapped__(number).workflows[0] == workflow
+        depths = workflow.depths
+        shapes.add((len(depths), max(depths)))
+        assert all(depth == 0 or stage.after for stage, depth in zip(workflow.stages, depths, strict=True))
+    assert len(shapes) > 12
+    drawn = draw_scenario(Scenarios(workloads=("random-dag",)), np.random.default_rng(0))
+    world = scenario_world(drawn)
+    assert np.isfinite(world.v.stages["profile"]).all()
+
+
 def profile_budget() -> int:
     return load_profile("qwen2.5-32b-a100-80g").kv_budget_tokens
 
@@ -126,6 +160,26 @@ def test_hindsight_is_what_the_simulator_says_in_the_end():
     assert compared == 5
 
 
+def test_planned_costs_are_hindsight_where_nothing_is_hidden():
+    """After the last arrival, with lengths that are always the same, plays of the true engine are what will happen."""
+    fixed = Scenarios(workloads=("chain-3",), num_tasks=(12, 12), loads=(0.9, 0.9))
+    world, look = scenario_world(draw_scenario(fixed, np.random.default_rng(4))), Look(32, "short")
+    state = proceed(world, empty_choice(len(world.agents), len(world.v.requests)), False)
+    hindsight, planned = Hindsight(("hold-depth",)), Planned(("hold-depth",), scenarios=2)
+    compared = 0
+    while state == POINT:
+        n = look.at(world.v)
+        if n > 1 and world.clock["next_arrival"][0] == 12:
+            choices = [look.choice(k) for k in range(n)]
+            before = [array.tobytes() for array in (world.clock, *world.v, world.requests)]
+            true, guess = (teacher.costs(world, choices) for teacher in (hindsight, planned))
+            assert [array.tobytes() for array in (world.clock, *world.v, world.requests)] == before
+            np.testing.assert_allclose(guess - guess.min(), true - true.min(), atol=0.02 * guess.min())
+            compared += np.ptp(true) > 0.1 * guess.min()
+        state = proceed(world, look.choice(n - 1), True)
+    assert compared > 0
+
+
 def test_a_policy_as_teacher():
     world, look, n = at_a_choice()
     costs = make_teacher("spf", {}).costs(world, [look.choice(k) for k in range(n)])
@@ -137,6 +191,8 @@ def test_a_policy_as_teacher():
         ("hindsight", {"bases": ["kvflow"]}, "kvflow"),
         ("hindsight", {"bases": []}, "empty"),
         ("hindsight", {"depth": 1}, "depth"),
+        ("planned", {"scenarios": 0}, "scenarios"),
+        ("planned", {"bases": ["kvflow"]}, "kvflow"),
         ("nobody", {}, "nobody"),
     ):
         with pytest.raises(InputError, match=word):

@@ -190,6 +190,30 @@ def test_candidates_are_feasible_and_the_first_is_the_incumbent():
             return
 
 
+@pytest.mark.parametrize("name", ["gated-lpm", "hold-many", "hold-depth"])
+def test_the_short_list_has_what_cheap_policies_do(name):
+    """Every decision of the policy is one of the few candidates; the return is that of the simulator."""
+    env = gym.make(ID, candidate_list="short", skip_forced=False, **SMALL).unwrapped
+    policy = make_policy(name)
+    widest = 0
+
+    def choose(_, info):
+        nonlocal widest
+        snapshot, listed = env.snapshot(), env.candidates()
+        assert len(listed) == info["action_mask"].sum() == len(set(listed))
+        running = {r.id for r in snapshot.requests if r.status == "running"}
+        for decision in listed:
+            assert running <= set(decision.requests)
+            check_decision(snapshot, decision)
+        widest = max(widest, len(listed))
+        return env.encode(policy.decide(snapshot))
+
+    total, _, info = run(env, choose)
+    workload = load_workload("dag-4", arrival_rate=0.1, num_tasks=8, seed=info["trace_seed"])
+    assert total == pytest.approx(-simulate(workload, make_policy(name)).jct_s.sum(), rel=1e-9)
+    assert 3 < widest < 20
+
+
 def test_encode_refuses_what_is_no_candidate():
     env = gym.make(ID, **SMALL).unwrapped
     env.reset(seed=0)

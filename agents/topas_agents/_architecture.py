@@ -14,6 +14,7 @@ __all__ = ["Architecture", "NumpyScorer", "fresh_weights"]
 
 MOST_HIDDEN = 1024
 KIND = "candidate-scorer-1"
+LISTS = ("full", "short")
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,10 +23,12 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         hidden: Width of its layers.
         kind: What the weights mean.
+        candidate_list: List of candidates that it scores, `full` or `short`, as the environment has them.
     """
 
     hidden: int = 64
     kind: str = KIND
+    candidate_list: str = "full"
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the name and the shape of every weight; all are float32."""
@@ -49,6 +52,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return f"kind: {self.kind!r} is not {KIND!r}"
         if not 1 <= self.hidden <= MOST_HIDDEN:
             return f"hidden: {self.hidden} is not from 1 to {MOST_HIDDEN}"
+        if self.candidate_list not in LISTS:
+            return f"candidate_list: {self.candidate_list!r} is none of {', '.join(LISTS)}"
         return None
 
 

@@ -18,7 +18,8 @@ class Scenarios(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The distribution that episodes are drawn from: one item of each list, one number of each range, all uniform.
 
     Attributes:
-        workloads: Names or paths.
+        workloads: Names or paths, or `random-dag`, generated workflows of any shape, or `session-like`, generated
+            coding-agent sessions on an engine of their own. One that stands twice is drawn twice as often.
         profiles: Names or paths.
         host_tiers: `all`, `none`.
         loads: Utilisation of the engine; sets the arrival rate.

@@ -27,7 +27,9 @@ _RETURN = 10.0  # size of an episode's return under the yardstick
 _YARDSTICKS = ("spf", "gated-lpm")
 
 
-def make_environments(scenarios: Scenarios, settings: FineTuning, rng: np.random.Generator) -> MixedVecEnv:
+def make_environments(
+    scenarios: Scenarios, settings: FineTuning, rng: np.random.Generator, candidate_list: str = "full"
+) -> MixedVecEnv:
     """Draws operating points and makes the copies at each.
 
     Rewards of a point are scaled so that the better of two plain policies has a return of about -10: no workload
@@ -37,6 +39,7 @@ def make_environments(scenarios: Scenarios, settings: FineTuning, rng: np.random
         scenarios: Where the points come from.
         settings: How many, and copies of each.
         rng: Of the draws.
+        candidate_list: `full` or `short`.
     """
     parts = []
     for _ in range(settings.environments):
@@ -46,11 +49,12 @@ def make_environments(scenarios: Scenarios, settings: FineTuning, rng: np.random
         envs = gym.make_vec(
             "topas_env:TopasPrefixState-v0",
             num_envs=settings.copies,
-            workload=s.given,
+            workload=s.source,
             arrival_rate=s.arrival_rate,
             num_tasks=s.num_tasks,
             profile=s.profile.to_dict(),
             reward_scale=best * s.num_tasks / _RETURN,
+            candidate_list=candidate_list,
             num_threads=1,
         )
         parts.append(SB3VecEnv(envs, seed=int(rng.integers(2**31))))
@@ -92,7 +96,8 @@ def fine_tune(
     model: Any = None
     while done < settings.steps:
         chunk = min(settings.redraw, settings.steps - done)
-        envs = make_environments(config.scenarios, settings, np.random.default_rng([config.seed, 7, done]))
+        rng = np.random.default_rng([config.seed, 7, done])
+        envs = make_environments(config.scenarios, settings, rng, architecture.candidate_list)
         if model is None:
             model = _model(envs, settings, architecture, config.seed, folder)
             if saved is not None:

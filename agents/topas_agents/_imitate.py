@@ -125,7 +125,8 @@ def imitate(config: TrainConfig, folder: Path, log: Log) -> Checkpoint:
         else:
             margin = 0.0 if settings.preempt else None
             learner = None if current is None else LearnedPolicy(current, preempt_margin=margin)
-            parts.append(collect(config.scenarios, settings, teacher, learner, rng, _telling(log, turn)))
+            listed = scorer.architecture.candidate_list
+            parts.append(collect(config.scenarios, settings, teacher, learner, rng, _telling(log, turn), listed))
             write_labels(path, parts[-1])
         made = folder / f"round-{turn}.safetensors"
         if made.exists():

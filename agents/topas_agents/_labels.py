@@ -24,6 +24,7 @@ __all__ = ["Labels", "collect", "join", "read_labels", "write_labels"]
 MAX_CANDIDATES = 32
 _Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], str]
 _CROWDS = (3.5, 7.5, 15.5, 31.5)  # borders between numbers of unfinished tasks
+_IN_SHORT = ("fcfs", "lpm", "parrot-fcfs", "spf", "gated-lpm", "hold-many", "hold-depth")  # good enough to visit
 _CLIP = 20.0  # regrets beyond so many units teach no more
 
 
@@ -84,6 +85,7 @@ def collect(
     learner: LearnedPolicy | None,
     rng: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
+    candidate_list: str = "full",
 ) -> Labels:
     """Visits scheduling points and has a part of them labelled.
 
@@ -94,16 +96,18 @@ def collect(
         learner: Decides which points are visited; None for a compiled policy drawn anew for each episode.
         rng: Of everything that is drawn.
         progress: Called with the points so far and the points wanted.
+        candidate_list: Which candidates are labelled, `full` or `short`.
     """
     found: list[_Found] = []
     fruitless = 0
+    codes = [code for name, code in CODES.items() if candidate_list == "full" or name in _IN_SHORT]
     while len(found) < settings.points:
         before = len(found)
         scenario = draw_scenario(scenarios, rng)
-        label = f"{scenario.source.name} {scenario.profile.host_tier}"
-        code = int(rng.integers(len(CODES)))
+        label = f"{scenario.given} {scenario.profile.host_tier}"
+        code = int(codes[rng.integers(len(codes))])
         w = scenario_world(scenario)
-        look = Look(MAX_CANDIDATES)
+        look = Look(MAX_CANDIDATES, candidate_list)
         state = proceed(w, _room(w), False)
         while state != END and len(found) < settings.points:
             if state == GROW:

@@ -25,6 +25,7 @@ class Look:
 
     Args:
         max_candidates: Most candidates of a point.
+        candidate_list: `full` or `short`, as the environment has them.
 
     Attributes:
         overall: float32 (global features,) of the last point.
@@ -32,11 +33,14 @@ class Look:
         candidates: The last point's `Candidates`.
     """
 
-    def __init__(self, max_candidates: int = 32) -> None:
+    def __init__(self, max_candidates: int = 32, candidate_list: str = "full") -> None:
         # Imported here, so that numba loads with the first decision that needs it.
+        from topas_env._core.candidates import candidates
         from topas_env._core.choice import default_params, empty_candidates
         from topas_env._core.features import CANDIDATE_FEATURES, GLOBAL_FEATURES
+        from topas_env._core.short import short_list
 
+        self._list = short_list if candidate_list == "short" else candidates
         self._empty = empty_candidates
         self._limit = max_candidates
         self.params = default_params()
@@ -46,13 +50,12 @@ class Look:
 
     def at(self, v: Any) -> int:
         """Fills candidates and features of the point `v` (a `View`); returns how many candidates there are."""
-        from topas_env._core.candidates import candidates
         from topas_env._core.features import features
 
         agents, requests = len(v.agents), len(v.requests)
         if self.candidates.prefixes.shape[1] != agents or self.candidates.rows.shape[1] < requests:
             self.candidates = self._empty(self._limit, agents, requests + requests // 4)
-        candidates(v, self.params, self.candidates)
+        self._list(v, self.params, self.candidates)
         features(v, self.candidates, self.overall, self.rows)
         return int(self.candidates.count[0])
 
@@ -117,7 +120,7 @@ class LearnedPolicy(Policy):
     def _best(self, v: Any) -> Any:
         """Returns the favourite candidate of a point as a `Choice` that the next decision overwrites."""
         if self._look is None:
-            self._look = Look(self.max_candidates)
+            self._look = Look(self.max_candidates, self.checkpoint.architecture.candidate_list)
         n = self._look.at(v)
         if n == 1:
             self.scores = np.zeros(1, np.float32)

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from topas_agents._config import Scenarios
+from topas_agents._random_dag import RANDOM_DAG, SHAPES, random_dag
+from topas_agents._session_like import POPULATIONS, SESSION_LIKE, session_like
 from topas_env import EngineProfile, load_profile
 from topas_env._core.world import World
 from topas_env._errors import InputError
 from topas_env._new_world import new_world
-from topas_env._services import known_services, profile_workload
+from topas_env._services import known_services, profile_services, profile_workload
 from topas_env._utilisation import check_fits, most_tokens, task_engine_s
 from topas_env._workload import Workload, WorkloadSpec, workload_names, workload_spec
 
@@ -18,6 +20,8 @@ __all__ = ["Scenario", "draw_scenario", "least_budget", "rate_for_load", "scenar
 
 _RATE_SEED = 20_000_001  # of the draw that a workload's engine time is measured on
 _RATE_TASKS = 400
+_SESSION_PROFILE = "qwen2.5-7b-a100-80g"  # sessions are served by a small model in about half of its pool
+_SESSION_BUDGET = 400_000
 _SPEEDS = (
     ("prefill_base_s", "prefill_s_per_token"),
     ("step_base_s", "step_s_per_request", "step_s_per_kv_token", "decode_s_per_token"),
@@ -70,8 +74,15 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
         InputError: A workload or profile is not known.
     """
     given = _one(scenarios.workloads, rng)
-    source = workload_spec(given)
     base = load_profile(_one(scenarios.profiles, rng))
+    source: WorkloadSpec
+    if given == RANDOM_DAG:
+        source = random_dag(int(rng.integers(SHAPES)))
+    elif given == SESSION_LIKE:
+        source = workload_spec(session_like(int(rng.integers(POPULATIONS))))
+        base = load_profile(_SESSION_PROFILE, kv_budget_tokens=_SESSION_BUDGET)
+    else:
+        source = workload_spec(given)
     overrides: dict[str, Any] = {"host_tier": _one(scenarios.host_tiers, rng)}
     if scenarios.rebuilds:
         overrides["rebuild"] = _one(scenarios.rebuilds, rng)
@@ -85,7 +96,7 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     profile = load_profile(base, **overrides)
     drawn = source.draw(seed=seed, num_tasks=num_tasks, arrival_rate=rate_for_load(source, profile, load))
     must_fit = [drawn, _typical(source)]
-    if source.name in workload_names():
+    if source.name in workload_names() or given == RANDOM_DAG:
         must_fit.append(profile_workload(source))
     overrides["kv_budget_tokens"] = max(budget, *(least_budget(each, profile) for each in must_fit))
     profile = load_profile(base, **overrides)
@@ -96,7 +107,10 @@ def scenario_world(scenario: Scenario) -> World:
     """Returns the world at time 0, policies told what `simulate` tells them."""
     workload = scenario.workload()
     check_fits(workload, scenario.profile)
-    known = known_services(workload, scenario.profile)
+    if scenario.given == RANDOM_DAG:
+        known = profile_services(scenario.source, scenario.profile)
+    else:
+        known = known_services(workload, scenario.profile)
     return new_world(workload, scenario.profile, profile_s=known, record=0)
 
 

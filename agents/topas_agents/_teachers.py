@@ -5,16 +5,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.choice import Choice, default_params, empty_choice
+from topas_env._core.choice import Choice, default_params, empty_candidates, empty_choice
+from topas_env._core.layout import View
+from topas_env._core.plan_costs import plan_costs
 from topas_env._core.plan_run import run_base
+from topas_env._core.plan_state import PLAN, Planner, empty_planner
 from topas_env._core.run import proceed
 from topas_env._core.world import END, GROW, POINT, World
 from topas_env._errors import InputError
 from topas_env._new_world import clone, grow
-from topas_policies._parameters import weight
+from topas_policies._parameters import count, weight
 from topas_policies._rollout import BASE_POLICIES, base_code
 
-__all__ = ["Hindsight", "Imitated", "Teacher", "make_teacher"]
+__all__ = ["Hindsight", "Imitated", "Planned", "Teacher", "make_teacher"]
 
 
 class Teacher(Protocol):
@@ -51,16 +54,10 @@ class Hindsight:
 
     def __init__(
         self,
-        bases: tuple[str, ...] | list[str] = ("spf", "lpm", "gated-lpm"),
+        bases: tuple[str, ...] | list[str] = ("hold-many", "hold-depth", "gated-lpm"),
         tolerance: float = 0.05,
     ) -> None:
-        codes = [base_code(base) for base in bases]
-        for base, code in zip(bases, codes, strict=True):
-            if code is None:
-                raise InputError(f"teacher hindsight: {base!r} is no base policy; they are {BASE_POLICIES}")
-        if not bases:
-            raise InputError("teacher hindsight: bases is empty")
-        self._codes = [code for code in codes if code is not None]
+        self._codes = _base_codes(self.name, bases)
         self._tolerance = weight("tolerance", tolerance)
         self._params = default_params()
 
@@ -86,6 +83,93 @@ class Hindsight:
                 room = empty_choice(len(w.agents), len(w.v.requests))
             state = int(run_base(w, code, self._params, room))
         return float(w.clock["area"][0])
+
+
+class Planned:
+    """The planner's plays as a teacher: each candidate's mean cost over scenarios, under the best base policy for it.
+
+    It sees what a policy may see, and beside it the true engine and the mean wait for tools, so its costs have none of
+    the luck of one trace in them: many draws of lengths for each point, and nothing but the tasks that are there.
+
+    Args:
+        bases: Base policies as `rollout` names them.
+        scenarios: Draws of lengths.
+        seed: Of the draws.
+    """
+
+    name = "planned"
+
+    def __init__(
+        self,
+        bases: tuple[str, ...] | list[str] = ("hold-many", "hold-depth", "gated-lpm"),
+        scenarios: int = 6,
+        seed: int = 0,
+    ) -> None:
+        self._codes = np.array(_base_codes(self.name, bases), np.int64)
+        self._scenarios = count("scenarios", scenarios, least=1, most=64)
+        self._seed = count("seed", seed, least=0)
+        self._params = default_params()
+        self._planner: Planner | None = None
+        self._counter = 0
+
+    def costs(self, w: World, choices: list[Choice]) -> NDArray[np.float64]:
+        """Returns the time that the present tasks stay unfinished after each candidate, seconds, float64 (n,)."""
+        v = w.v
+        q = self._planner
+        if q is None or not _fits(q, v, len(choices)):
+            q = self._planner = empty_planner(
+                v, scenarios=self._scenarios, candidates=max(len(choices), 32), bases=len(self._codes), arrivals=0
+            )
+        options = np.zeros(1, PLAN)
+        self._counter += 1
+        waits = w.trace.calls["tool"][w.trace.calls["tool"] > 0.0]
+        settings = {
+            "scenarios": self._scenarios, "seed": self._seed, "counter": self._counter, "horizon": np.inf,
+            "physics": 1, "tool": float(waits.mean()) if len(waits) else 1.0,
+        }  # fmt: skip
+        for name, value in settings.items():
+            options[name] = value
+        q.physics[:] = w.physics
+        given = empty_candidates(len(choices), len(w.agents), len(v.requests))
+        for k, choice in enumerate(choices):
+            n = int(choice.info[0]["n_kept"] + choice.info[0]["n_admitted"])
+            given.info[k] = choice.info[0]
+            given.prefixes[k] = choice.prefixes
+            given.rows[k, :n] = choice.rows[:n]
+        out = np.empty((len(choices), len(self._codes), self._scenarios))
+        some = np.arange(len(choices))
+        plan_costs(v, np.zeros(len(v.workflows)), options, self._codes, self._params, q, given, some, out)
+        costs: NDArray[np.float64] = out.mean(axis=2).min(axis=1)
+        return costs
+
+
+def _fits(q: Planner, v: View, candidates: int) -> bool:
+    """Tells whether room for planning that was made for an earlier view is large enough for this one."""
+    return (
+        q.cands.prefixes.shape[1] == len(v.agents)
+        and len(q.guess) == len(v.stages)
+        and q.start.stages.shape[1] == v.task_stages.shape[1]
+        and len(q.start.tasks) > len(v.tasks)
+        and q.cands.rows.shape[1] >= len(v.requests)
+        and q.cands.info.shape[0] > candidates
+    )
+
+
+def _base_codes(teacher: str, bases: tuple[str, ...] | list[str]) -> list[int]:
+    """Returns the codes of base policies.
+
+    Raises:
+        InputError: There is none, or one is no base policy.
+    """
+    codes = []
+    for base in bases:
+        code = base_code(base)
+        if code is None:
+            raise InputError(f"teacher {teacher}: {base!r} is no base policy; they are {BASE_POLICIES}")
+        codes.append(code)
+    if not codes:
+        raise InputError(f"teacher {teacher}: bases is empty")
+    return codes
 
 
 class Imitated:
@@ -120,17 +204,18 @@ def make_teacher(name: str, options: dict[str, Any]) -> Teacher:
     """Returns a teacher.
 
     Args:
-        name: `hindsight`, or the name of a policy; one with a method `costs(w, choices)` is asked for costs.
+        name: `hindsight`, `planned`, or the name of a policy; one with a method `costs(w, choices)` is asked for costs.
         options: Its parameters.
 
     Raises:
         InputError: There is none of that name, or a parameter is wrong.
     """
-    if name == "hindsight":
+    made: dict[str, type[Hindsight] | type[Planned]] = {"hindsight": Hindsight, "planned": Planned}
+    if name in made:
         try:
-            return Hindsight(**options)
+            return made[name](**options)
         except TypeError as error:
-            raise InputError(f"teacher hindsight: {error}") from None
+            raise InputError(f"teacher {name}: {error}") from None
     from topas_policies import make_policy
 
     policy = make_policy(name, **options)

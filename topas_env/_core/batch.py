@@ -21,6 +21,7 @@ from topas_env._core.jit import kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.ref import ref
 from topas_env._core.rows import choice_from_bits, request_rows, row_features
+from topas_env._core.short import list_short
 from topas_env._core.trace import Trace
 from topas_env._core.world import END, POINT, World
 
@@ -170,7 +171,10 @@ def _settle(w: World, c: Candidates, params: NDArray[Any], skip: bool) -> int:
         if status != POINT:
             c.count[0] = 0
             return int(status)
-        list_candidates(w.v, params, c)
+        if params[0].short:
+            list_short(w.v, params, c)
+        else:
+            list_candidates(w.v, params, c)
         if not skip or c.count[0] > 1:
             return int(status)
         apply(w, _nth(c, 0))

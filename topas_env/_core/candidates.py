@@ -23,7 +23,7 @@ from topas_env._core.problem import Problem, reuse_counts, state_problem
 from topas_env._core.ref import ref
 from topas_env._core.search import best_state, search, write_choice
 
-__all__ = ["candidates", "list_candidates"]
+__all__ = ["candidates", "keep_if_new", "list_candidates", "slot"]
 
 _HOLD = CODES["hold-many"]
 _TOPAS, _BASE, _REUSE, _AGING = (CODES[name] for name in ("topas", "topas-base", "topas-reuse", "topas-aging"))
@@ -31,7 +31,7 @@ _IDLE_VARIANTS = 6  # of so many first candidates a variant with idle prefixes i
 
 
 @inner
-def _slot(c: Candidates, k: int) -> Choice:
+def slot(c: Candidates, k: int) -> Choice:
     """Returns candidate k as a choice to write."""
     return Choice(c.info[k : k + 1], c.prefixes[k], c.rows[k], c.credits[k])
 
@@ -52,7 +52,7 @@ def _same(c: Candidates, k: int, j: int) -> bool:
 
 
 @lean
-def _keep_if_new(c: Candidates, origin: int) -> bool:
+def keep_if_new(c: Candidates, origin: int) -> bool:
     """Takes what was written behind the last candidate into the list unless it is there; notes who would choose it."""
     k = c.count[0]
     for j in range(k):
@@ -96,12 +96,12 @@ def _variants(
                 found = search(q, given.max_enumerated)
             s, k, states = best_state(q, found, plain == 1)
             code = _TOPAS + (1 if plain else 0) * (_AGING - _TOPAS) if aged == 0 else (_BASE if plain else _REUSE)
-            out = _slot(c, c.count[0])
+            out = slot(c, c.count[0])
             write_choice(v, q, found, s, k, out)
             out.info[0].n_scored = states
             if aged + plain > 0:
                 score_state(v, p, given.beta, counts, out)
-            _keep_if_new(c, 1 << code)
+            keep_if_new(c, 1 << code)
 
 
 @inner
@@ -121,8 +121,8 @@ def _set_bests(v: View, p: Problem, pool: Pool, c: Candidates, limit: int) -> No
         for k in range(mine.n_picks + 1):
             if pool.entries[mine.start + k].score == mine.best:
                 at = k
-        write_choice(v, p, pool, top, at, _slot(c, c.count[0]))
-        _keep_if_new(c, 0)
+        write_choice(v, p, pool, top, at, slot(c, c.count[0]))
+        keep_if_new(c, 0)
 
 
 @inner
@@ -136,7 +136,7 @@ def _idle(v: View, p: Problem, beta: float, counts: NDArray[np.int64], c: Candid
         if c.count[0] >= limit or wanted == 0:
             return
         info = c.info[j]
-        out = _slot(c, c.count[0])
+        out = slot(c, c.count[0])
         room = p.limits[0].budget
         for a in range(v.agents.shape[0]):
             out.prefixes[a] = c.prefixes[j, a]
@@ -167,7 +167,7 @@ def _idle(v: View, p: Problem, beta: float, counts: NDArray[np.int64], c: Candid
             for i in range(info.n_kept):
                 out.credits[i] = 0.0
             score_state(v, p, beta, counts, out)
-            _keep_if_new(c, 0)
+            keep_if_new(c, 0)
 
 
 @inner
@@ -190,8 +190,8 @@ def _rest(v: View, p: Problem, pool: Pool, c: Candidates, limit: int) -> None:
             return
         score[top] = -np.inf
         s = owner[top]
-        write_choice(v, p, pool, s, top - pool.sets[s].start, _slot(c, c.count[0]))
-        _keep_if_new(c, 0)
+        write_choice(v, p, pool, s, top - pool.sets[s].start, slot(c, c.count[0]))
+        keep_if_new(c, 0)
 
 
 @inner
@@ -207,19 +207,19 @@ def list_candidates(v: View, params: NDArray[Any], c: Candidates) -> None:
     p = state_problem(v, params, e, counts)
     pool = search(p, params[0].max_enumerated)
     c.count[0] = 0
-    write_choice(v, p, pool, -1, 0, _slot(c, 0))
+    write_choice(v, p, pool, -1, 0, slot(c, 0))
     c.count[0] = 1
     if v.head[0].n_ready + v.head[0].n_running == 0:
         return
     for code in range(_TOPAS):
         if c.count[0] < limit:
-            out = _slot(c, c.count[0])
+            out = slot(c, c.count[0])
             if code < _HOLD:
                 baseline_from(v, code, params[0].gate, e, out)
             else:
                 hold_order(v, code, out)
             score_state(v, p, beta, counts, out)
-            _keep_if_new(c, 1 << code)
+            keep_if_new(c, 1 << code)
     _variants(v, params, e, counts, p, pool, c, limit)
     _set_bests(v, p, pool, c, limit)
     _idle(v, p, beta, counts, c, limit)

@@ -16,6 +16,7 @@ PARAMS = np.dtype(
         ("exact_limit", "i8"),  # at most so many joint outcomes are enumerated
         ("scenarios", "i8"),  # joint draws beyond that
         ("gate", "i8"),  # gated-lpm: backlog of last stages that opens the gate
+        ("short", "i8"),  # environment: 1 for the short list of candidates
     ],
     align=True,
 )
@@ -76,7 +77,7 @@ class Candidates(NamedTuple):
 def default_params(**overrides: float) -> NDArray[Any]:
     """Returns PARAMS (1,) with the defaults of SCHEDULER.md section 6 and the given overrides."""
     params = np.zeros(1, PARAMS)
-    params[0] = (1.0, 0.5, 6, 0, 64, 64, 4)
+    params[0] = (1.0, 0.5, 6, 0, 64, 64, 4, 0)
     for name, value in overrides.items():
         params[name] = value
     return params

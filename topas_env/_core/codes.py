@@ -1,6 +1,6 @@
 """Integer codes of the policies that have a compiled path, and what both their paths go by."""
 
-__all__ = ["CODES", "LPM_QUEUE_LIMIT"]
+__all__ = ["CODES", "LPM_QUEUE_LIMIT", "SHORT_ORDERS"]
 
 CODES = {
     "fcfs": 0,
@@ -17,4 +17,7 @@ CODES = {
     "topas-reuse": 11,
     "topas-aging": 12,
 }
+SHORT_ORDERS = ("hold-path", "hold-match", "hold-arrival", "left", "path")
+"""Orders in the short list of candidates that are no policies (`orders.own_code` says what their names mean)."""
+
 LPM_QUEUE_LIMIT = 128  # SGLang's schedule_policy.py turns lpm into fcfs above so many waiting requests

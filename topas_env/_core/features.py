@@ -11,58 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.choice import Candidates
-from topas_env._core.codes import CODES
+from topas_env._core.codes import CODES, SHORT_ORDERS
 from topas_env._core.estimates import call_estimate, reserved
+from topas_env._core.feature_names import CANDIDATE_FEATURES, GLOBAL_FEATURES, LIMIT
 from topas_env._core.jit import inner, kernel, lean
-from topas_env._core.layout import View
+from topas_env._core.layout import WAITING, View
+from topas_env._core.orders import stage_paths
+from topas_env._core.problem import reuse_counts
 from topas_env._core.ref import ref
 
 __all__ = ["CANDIDATE_FEATURES", "GLOBAL_FEATURES", "LIMIT", "describe", "features"]
 
-LIMIT = 10.0
-
-GLOBAL_FEATURES = (
-    "running", "ready", "unfinished_tasks", "resident_tokens", "cached_tokens", "reserved_tokens", "free_tokens",
-    "ready_tokens", "free_slots", "mean_task_age", "oldest_task_age", "mean_ready_wait", "mean_ready_depth",
-    "mean_call_s", "load_to_call", "rebuild_to_decode", "prefill_to_decode", "ready_agents",
-)  # fmt: skip
-
-CANDIDATE_FEATURES = (
-    "present",
-    "kept_share",
-    "admitted",
-    "preempted",
-    "admit",
-    "move",
-    "redo",
-    "revoke",
-    "reuse",
-    "total",
-    "behind_best",
-    "prefix_tokens",
-    "request_tokens",
-    "free_tokens",
-    "idle_tokens",
-    "incoming_tokens",
-    "outgoing_tokens",
-    "prefixes",
-    "admitted_share",
-    "batch",
-    "admitted_age",
-    "left_age",
-    "admitted_depth",
-    "last_stages",
-    "admitted_call_s",
-    "left_covered",
-    "left_uncovered",
-    "gain_per_token",
-    "admitted_prefill",
-    *(f"by_{name.replace('-', '_')}" for name in CODES),
-)
-
 _BEHIND = CANDIDATE_FEATURES.index("behind_best")
 _N_BASE = CANDIDATE_FEATURES.index("by_fcfs")
-_N_CODES = len(CODES)
+_N_ORIGINS = len(CODES) + len(SHORT_ORDERS)
 
 
 @lean
@@ -73,7 +35,18 @@ def _squash(x: float) -> float:
 
 
 _ROW = np.dtype(
-    [("need", "i8"), ("stamp", "i8"), ("sink", "i8"), ("age", "f8"), ("depth", "f8"), ("call", "f8"), ("fill", "f8")],
+    [
+        ("need", "i8"),
+        ("stamp", "i8"),
+        ("sink", "i8"),
+        ("age", "f8"),
+        ("depth", "f8"),
+        ("call", "f8"),
+        ("fill", "f8"),
+        ("path", "f8"),
+        ("held", "f8"),
+        ("left", "f8"),
+    ],
     align=True,
 )
 
@@ -82,6 +55,9 @@ _ROW = np.dtype(
 def _rows(v: View) -> NDArray[Any]:
     """Returns what the candidates' features need of each request, so that it is computed once a point."""
     h = v.head[0]
+    mean = np.empty(v.stages.shape[0])
+    path = np.empty(v.stages.shape[0])
+    stage_paths(v, mean, path)
     rows = np.empty(v.requests.shape[0], _ROW)
     for k in range(h.n_running + h.n_ready):
         at = v.running[k] if k < h.n_running else v.ready[k - h.n_running]
@@ -94,6 +70,9 @@ def _rows(v: View) -> NDArray[Any]:
         x.depth = _depth(v, at)
         x.call = call_estimate(v.head[0], v.stats, v.requests[at])
         x.fill = h.prefill_token * (r.suffix - r.cached + r.generated)
+        x.path = path[r.stage] - min(v.task_stages[r.task, r.pos].service, 0.9 * mean[r.stage])
+        x.held = r.cached / max(r.suffix, 1)
+        x.left = max(x.call - (h.time - r.admitted), 0.1 * x.call) if k < h.n_running else x.call
     return rows
 
 
@@ -108,8 +87,41 @@ def _depth(v: View, row: int) -> float:
     return v.stages[r.stage].depth / deepest if deepest > 0 else 1.0
 
 
+_AGENT = np.dtype(
+    [
+        ("ready", "i8"),  # its ready requests
+        ("running", "i8"),
+        ("soon", "i8"),  # its stages that the end of a running request makes ready
+        ("future", "i8"),  # its waiting stages of unfinished tasks
+        ("stamp", "i8"),  # the candidate that was found to use it last
+    ],
+    align=True,
+)
+
+
 @inner
-def _overall(v: View, rows: NDArray[Any], out: NDArray[np.float32]) -> None:
+def _agents(v: View) -> NDArray[Any]:
+    """Returns what the candidates' features need of each agent."""
+    h = v.head[0]
+    agents = np.zeros(v.agents.shape[0], _AGENT)
+    soon = reuse_counts(v)
+    for a in range(agents.shape[0]):
+        agents[a].soon = soon[a]
+        agents[a].stamp = -1
+    for i in range(h.n_ready):
+        agents[v.requests[v.ready[i]].agent].ready += 1
+    for i in range(h.n_running):
+        agents[v.requests[v.running[i]].agent].running += 1
+    for i in range(h.n_live):
+        flow = v.workflows[v.tasks[v.live[i]].workflow]
+        for pos in range(flow.n_stages):
+            if v.task_stages[v.live[i], pos].status == WAITING:
+                agents[v.stages[flow.stage0 + pos].agent].future += 1
+    return agents
+
+
+@inner
+def _overall(v: View, rows: NDArray[Any], agents: NDArray[Any], out: NDArray[np.float32]) -> None:
     h = v.head[0]
     unit = h.age_scale
     budget = float(h.budget)
@@ -121,17 +133,26 @@ def _overall(v: View, rows: NDArray[Any], out: NDArray[np.float32]) -> None:
         elif v.agents[a].cached:
             cached += v.agents[a].prefix
     running = 0
+    left = 0.0
+    least = 0.0
     for k in range(h.n_running):
-        running += rows[v.running[k]].need
+        x = rows[v.running[k]]
+        running += x.need
+        left += x.left
+        least = x.left if k == 0 else min(least, x.left)
     seen = np.zeros(v.agents.shape[0], np.uint8)
     demand = 0
     depth = 0.0
     wait = 0.0
     call = 0.0
     load = 0.0
+    path = 0.0
+    held = 0.0
     for i in range(h.n_ready):
         row = v.ready[i]
         r = v.requests[row]
+        path += rows[row].path
+        held += rows[row].held
         demand += rows[row].need
         depth += rows[row].depth
         wait += h.time - r.ready
@@ -163,6 +184,23 @@ def _overall(v: View, rows: NDArray[Any], out: NDArray[np.float32]) -> None:
     out[15] = _squash(h.rebuild_token / h.decode_token)
     out[16] = _squash(1000.0 * h.prefill_token / h.decode_token)
     out[17] = _squash(float(np.sum(seen)))
+    out[18] = _squash(path / n / unit)
+    out[19] = min(held / n, LIMIT)
+    soon = 0
+    future = 0
+    most = 0
+    used = 0
+    for a in range(agents.shape[0]):
+        soon += agents[a].soon
+        future += agents[a].future
+        most = max(most, agents[a].ready)
+        used += 1 if agents[a].running > 0 else 0
+    out[20] = _squash(soon)
+    out[21] = _squash(left / max(h.n_running, 1) / unit)
+    out[22] = _squash(least / unit)
+    out[23] = _squash(used)
+    out[24] = _squash(future)
+    out[25] = _squash(most)
 
 
 @inner
@@ -185,13 +223,12 @@ def _candidate(
     v: View,
     rows: NDArray[Any],
     by_age: NDArray[np.int64],
-    demand: NDArray[np.int64],
-    used: NDArray[np.int64],
+    agents: NDArray[Any],
     c: Candidates,
     k: int,
     out: NDArray[np.float32],
 ) -> None:
-    """Writes the features of candidate k; `demand` is the number of ready requests by agent, `used` is scratch."""
+    """Writes the features of candidate k."""
     h = v.head[0]
     unit = h.age_scale
     budget = float(h.budget)
@@ -207,12 +244,21 @@ def _candidate(
     sinks = 0
     call = 0.0
     fill = 0.0
+    path = 0.0
+    held = 0.0
     fresh = 0
+    next_kept = 0
+    next_left = 0
+    kept_future = 0
+    left_future = 0
+    cached_demand = 0
+    spare = 0
+    new_prefixes = 0
     total = info.n_kept + info.n_admitted
     for i in range(total):
         row = c.rows[k, i]
         x = rows[row]
-        used[v.requests[row].agent] = k
+        agents[v.requests[row].agent].stamp = k
         tokens += x.need
         if i >= info.n_kept:
             x.stamp = k
@@ -222,25 +268,53 @@ def _candidate(
             sinks += x.sink
             call += x.call
             fill += x.fill
+            path += x.path
+            held += x.held
+            stage = v.stages[v.requests[row].stage]
+            base = v.workflows[stage.workflow].stage0
+            for e in range(stage.succ0, stage.succ0 + stage.n_succ):
+                if c.prefixes[k, v.stages[base + v.succs[e]].agent]:
+                    next_kept += 1
+                else:
+                    next_left += 1
     covered = -info.n_admitted  # the agent of what is admitted is always kept
+    soon_covered = 0
+    most_left = 0
+    most_admitted = 0
     for a in range(v.agents.shape[0]):
         agent = v.agents[a]
         if c.prefixes[k, a]:
-            covered += demand[a]
+            covered += agents[a].ready
+            soon_covered += agents[a].soon
+            kept_future += agents[a].future
+            new_prefixes += 1 if agents[a].running == 0 else 0
             prefixes += agent.prefix
             n_prefixes += 1
-            if used[a] != k:
+            if agents[a].stamp != k:
                 idle += agent.prefix
+            most_admitted = max(most_admitted, agents[a].ready)
             if not agent.resident and not agent.cached:
                 incoming += agent.prefix
-        elif agent.resident:
-            outgoing += agent.prefix
+        else:
+            most_left = max(most_left, agents[a].ready)
+            left_future += agents[a].future
+            if agent.resident or agent.cached:
+                cached_demand += agents[a].ready + agents[a].soon
+                spare += agent.prefix
+            if agent.resident:
+                outgoing += agent.prefix
     left_age = 0.0
+    left_path = 0.0
+    left_sinks = 0
+    n_left = 0
     for i in range(h.n_ready):
         x = rows[by_age[i]]
         if x.stamp != k:
-            left_age = x.age
-            break
+            if n_left == 0:
+                left_age = x.age
+            n_left += 1
+            left_path += x.path
+            left_sinks += x.sink
     n = max(info.n_admitted, 1)
     out[0] = 1.0
     out[1] = info.n_kept / max(h.n_running, 1)
@@ -270,7 +344,22 @@ def _candidate(
     out[26] = _squash(h.n_ready - info.n_admitted - covered)
     out[27] = _squash(info.admit / unit / max(fresh / budget, 1e-3))
     out[28] = _squash(fill / unit)
-    for b in range(_N_CODES):
+    out[29] = _squash(path / n / unit)
+    out[30] = min(held / n, LIMIT)
+    out[31] = _squash(soon_covered)
+    out[32] = _squash(h.load_token * incoming / unit)
+    out[33] = _squash(left_path / max(n_left, 1) / unit)
+    out[34] = _squash(left_sinks)
+    out[35] = _squash(most_left)
+    out[36] = _squash(most_admitted)
+    out[37] = _squash(kept_future)
+    out[38] = _squash(left_future)
+    out[39] = _squash(next_kept)
+    out[40] = _squash(next_left)
+    out[41] = min(max(spare + prefixes + tokens - budget, 0.0) / budget, LIMIT)
+    out[42] = _squash(cached_demand)
+    out[43] = _squash(new_prefixes)
+    for b in range(_N_ORIGINS):
         out[_N_BASE + b] = (info.origin >> b) & 1
 
 
@@ -287,17 +376,14 @@ def describe(v: View, c: Candidates, overall: NDArray[np.float32], rows: NDArray
     """
     table = _rows(v)
     by_age = _by_age(v, table)
-    demand = np.zeros(v.agents.shape[0], np.int64)
-    used = np.full(v.agents.shape[0], -1, np.int64)
-    for i in range(v.head[0].n_ready):
-        demand[v.requests[v.ready[i]].agent] += 1
-    _overall(v, table, overall)
+    agents = _agents(v)
+    _overall(v, table, agents, overall)
     best = -np.inf
     for k in range(c.count[0]):
         best = max(best, c.info[k].total)
     for k in range(rows.shape[0]):
         if k < c.count[0]:
-            _candidate(v, table, by_age, demand, used, c, k, rows[k])
+            _candidate(v, table, by_age, agents, c, k, rows[k])
             rows[k, _BEHIND] = _squash((c.info[k].total - best) / v.head[0].age_scale)
         else:
             for x in range(rows.shape[1]):

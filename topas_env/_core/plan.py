@@ -14,14 +14,15 @@ from topas_env._core.jit import inner, kernel, lean
 from topas_env._core.layout import View
 from topas_env._core.orders import FIRST_OWN, stage_paths
 from topas_env._core.plan_build import build_scenario, build_start
-from topas_env._core.plan_moves import add_parts, follow, keeps_idle, list_states
+from topas_env._core.plan_moves import follow, keeps_idle, list_states
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 from topas_env._core.run import _now_s as now_s
+from topas_env._core.short import add_parts
 from topas_env._core.trace import Trace
 from topas_env._core.world import POINT, World
 
-__all__ = ["plan"]
+__all__ = ["plan", "play"]
 
 
 @inner
@@ -93,7 +94,7 @@ def _left(w: World, counted: int) -> int:
 
 
 @inner
-def _play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x: int, code: int, bound: float) -> float:
+def play(v: View, q: Planner, o: NDArray[Any], params: NDArray[Any], k: int, x: int, code: int, bound: float) -> float:
     """Plays candidate k in scenario x under a base policy; returns its cost, infinity once that is above `bound`.
 
     The cost is the time that counted tasks stay unfinished from now on, and the tail's weight. A play is given up also
@@ -199,7 +200,7 @@ def _finals(
         for i in range(count):
             if option.budget < math.inf and now_s(buffer) >= stop:
                 return int(best)
-            cost = _play(v, q, o, params, pairs[i, 0], x, bases[pairs[i, 1]], math.inf)
+            cost = play(v, q, o, params, pairs[i, 0], x, bases[pairs[i, 1]], math.inf)
             if pairs[i, 0] == home and pairs[i, 1] == home_base:
                 cost *= 1.0 - option.margin
             sums[i] += cost
@@ -250,7 +251,7 @@ def _race(
     for j in range(n_b):
         rank[j] = math.inf
         if j == 0 or (report.plays < option.rollouts and now_s(buffer) < stop):
-            x = _play(v, q, o, params, own[j], 0, bases[j], top * (1.0 + option.lose))
+            x = play(v, q, o, params, own[j], 0, bases[j], top * (1.0 + option.lose))
             report.plays += 1
             q.cost[own[j], j, 0] = x
             rank[j] = x
@@ -262,7 +263,8 @@ def _race(
     report.first = top
     home = best
     home_base = leader
-    add_parts(v, bases[leader] if bases[leader] >= FIRST_OWN else option.parts, q)
+    parts = bases[leader] if bases[leader] >= FIRST_OWN else option.parts
+    add_parts(v, parts, q.mean, q.path, q.allowed, q.cands, q.cands.info.shape[0] - 1)
     n = q.cands.count[0]
     report.candidates = n
     order_of = np.argsort(rank)
@@ -283,7 +285,7 @@ def _race(
                 continue
             if not option.idle and keeps_idle(v, q.cands, k):
                 continue
-            x = _play(v, q, o, params, k, 0, bases[j], top * (1.0 + option.lose))
+            x = play(v, q, o, params, k, 0, bases[j], top * (1.0 + option.lose))
             report.plays += 1
             q.cost[k, j, 0] = x
             if x < top * (1.0 - 1e-9) and x < report.first * (1.0 - option.margin):

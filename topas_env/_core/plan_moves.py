@@ -1,11 +1,11 @@
-"""The states that the planner chooses between: the environment's list, base policies' choices and parts of them."""
+"""The states that the planner chooses between: some of the environment's list, and base policies' choices."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.candidates import list_candidates
+from topas_env._core.candidates import list_candidates, slot
 from topas_env._core.choice import Candidates, Choice
 from topas_env._core.codes import CODES
 from topas_env._core.decide import choose
@@ -15,15 +15,9 @@ from topas_env._core.orders import FIRST_OWN, order
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 
-__all__ = ["add_parts", "follow", "keeps_idle", "list_states", "slot"]
+__all__ = ["follow", "keeps_idle", "list_states"]
 
 _TOPAS = CODES["topas"]
-
-
-@inner
-def slot(c: Candidates, k: int) -> Choice:
-    """Returns candidate k as a choice to write."""
-    return Choice(c.info[k : k + 1], c.prefixes[k], c.rows[k], c.credits[k])
 
 
 @lean
@@ -120,38 +114,3 @@ def list_states(
     for j in range(len(bases)):
         follow(v, bases[j], params, q.mean, q.path, q.allowed, slot(c, c.count[0]))
         own[j] = _take(c)
-
-
-@inner
-def add_parts(v: View, code: int, q: Planner) -> None:
-    """Adds what the base policy `code` of the planner's own would do for a part of the ready requests.
-
-    For each agent: its requests alone, and all but its requests; the first half, and the first one of all.
-    """
-    c = q.cands
-    n = len(v.agents)
-    waiting = np.zeros(n, np.uint8)
-    for i in range(v.head[0].n_ready):
-        waiting[v.requests[v.ready[i]].agent] = 1
-    order(v, code, q.mean, q.path, q.allowed, 1 << 60, slot(c, c.count[0]))
-    whole = i64(c.info[c.count[0]].n_admitted)
-    _take(c)
-    if whole > 1:
-        order(v, code, q.mean, q.path, q.allowed, whole // 2, slot(c, c.count[0]))
-        _take(c)
-        if whole > 3:
-            order(v, code, q.mean, q.path, q.allowed, 1, slot(c, c.count[0]))
-            _take(c)
-    for a in range(n):
-        if waiting[a]:
-            q.allowed[:] = 0
-            q.allowed[a] = 1
-            order(v, code, q.mean, q.path, q.allowed, 1 << 60, slot(c, c.count[0]))
-            _take(c)
-    for a in range(n):
-        if waiting[a]:
-            q.allowed[:] = 1
-            q.allowed[a] = 0
-            order(v, code, q.mean, q.path, q.allowed, 1 << 60, slot(c, c.count[0]))
-            _take(c)
-    q.allowed[:] = 1

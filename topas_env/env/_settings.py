@@ -15,9 +15,10 @@ from topas_env._profile import EngineProfile, load_profile
 from topas_env._topology import Topology, topology
 from topas_env._workload import WorkloadSpec, workload_spec
 
-__all__ = ["MODES", "Settings", "json_ready", "make_settings", "trace_seed"]
+__all__ = ["LISTS", "MODES", "Settings", "json_ready", "make_settings", "trace_seed"]
 
 MODES = ("candidates", "state")
+LISTS = ("full", "short")
 _RENDER_MODES = (None, "ansi", "rgb_array")
 _DEFAULT_REQUESTS = 128  # rows of requests in the state mode
 
@@ -33,6 +34,7 @@ class Settings:
         profile: The engine.
         mode: One of `MODES`.
         max_candidates: Actions in the candidates mode.
+        candidate_list: One of `LISTS`; `params` says it too.
         max_agents: Rows of agents in the state mode.
         max_requests: Rows of requests in the state mode.
         skip_forced: Whether points with one candidate are passed without asking.
@@ -50,6 +52,7 @@ class Settings:
     profile: EngineProfile
     mode: str
     max_candidates: int
+    candidate_list: str
     max_agents: int
     max_requests: int
     skip_forced: bool
@@ -68,6 +71,7 @@ def make_settings(
     num_tasks: int | None = None,
     profile: Any = "qwen2.5-32b-a100-80g",
     max_candidates: int = 32,
+    candidate_list: str = "full",
     action_mode: str = "candidates",
     max_agents: int | None = None,
     max_requests: int | None = None,
@@ -87,6 +91,7 @@ def make_settings(
         InputError: One line with the argument and its value.
     """
     _one_of("action_mode", action_mode, MODES)
+    _one_of("candidate_list", candidate_list, LISTS)
     _one_of("render_mode", render_mode, _RENDER_MODES)
     source = workload_spec(workload)
     direct = {"host_tier": host_tier, "eviction": eviction}
@@ -101,12 +106,17 @@ def make_settings(
         profile=load_profile(profile, **overrides),
         mode=action_mode,
         max_candidates=_count("max_candidates", max_candidates),
+        candidate_list=candidate_list,
         max_agents=_count("max_agents", len(names.agent_names) if max_agents is None else max_agents),
         max_requests=_count("max_requests", _DEFAULT_REQUESTS if max_requests is None else max_requests),
         skip_forced=bool(skip_forced),
         reward_scale=_number("reward_scale", reward_scale),
         decision_s=0.0 if decision_time_s is None else _number("decision_time_s", decision_time_s, zero=True),
-        params=default_params(beta=_number("beta", beta, zero=True), rho=_number("rho", rho, zero=True)),
+        params=default_params(
+            beta=_number("beta", beta, zero=True),
+            rho=_number("rho", rho, zero=True),
+            short=int(candidate_list == "short"),
+        ),
         render_mode=render_mode,
         topology=names,
         stage_names=tuple(stage.name for workflow in source.workflows for stage in workflow.stages),

@@ -86,6 +86,7 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
     | `num_tasks` | None | tasks of an episode; the workload's own number by default |
     | `profile` | `"qwen2.5-32b-a100-80g"` | a shipped name, a path or a dict |
     | `max_candidates` | 32 | actions in the candidates mode |
+    | `candidate_list` | `"full"` | or `"short"`: what cheap queue orders would choose and parts of it, no search |
     | `action_mode` | `"candidates"` | or `"state"` |
     | `max_agents` | None | rows of agents in the state mode; as many as the workload has by default |
     | `max_requests` | None | rows of requests in the state mode; 128 by default |
@@ -135,6 +136,7 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
         num_tasks: int | None = None,
         profile: str | Path | dict[str, Any] | EngineProfile = "qwen2.5-32b-a100-80g",
         max_candidates: int = 32,
+        candidate_list: str = "full",
         action_mode: str = "candidates",
         max_agents: int | None = None,
         max_requests: int | None = None,
@@ -154,6 +156,7 @@ class TopasPrefixStateEnv(gym.Env[Observation, Any]):
             num_tasks=num_tasks,
             profile=profile,
             max_candidates=max_candidates,
+            candidate_list=candidate_list,
             action_mode=action_mode,
             max_agents=max_agents,
             max_requests=max_requests,
