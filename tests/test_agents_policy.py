@@ -9,6 +9,7 @@ from topas_agents import Architecture, Checkpoint, LearnedPolicy, save_checkpoin
 from topas_agents._architecture import fresh_weights
 from topas_agents._checkpoint import TrainingRecord
 from topas_env import InputError, load_workload, simulate
+from topas_env._core.feature_names import CANDIDATE_FEATURES, GLOBAL_FEATURES
 from topas_env._decision import check_decision
 from topas_policies import make_policy, policy_names
 from topas_policies._tuned import SHIPPED_TUNING, Tuned, TunedParameters, Tuning, load_tuning, save_tuning
@@ -118,10 +119,17 @@ def test_fewer_candidates_still_work():
 
 
 def test_preempting_only_beyond_the_margin():
-    """Random weights preempt at once; with no margin given, or a huge one, never; results differ."""
+    """Weights that score a state by what it preempts, and a little by what it admits, do so; with no margin given, or a huge one, never."""
+    weights = {name: np.zeros_like(value) for name, value in RANDOM.weights.items()}
+    weights["input.scale"][:] = 1.0
+    weights["first.weight"][0, len(GLOBAL_FEATURES) + CANDIDATE_FEATURES.index("preempted")] = 1.0
+    weights["first.weight"][0, len(GLOBAL_FEATURES) + CANDIDATE_FEATURES.index("admitted")] = 0.1
+    for layer in ("second", "third", "score"):
+        weights[f"{layer}.weight"][0, 0] = 1.0
+    eager = Checkpoint(RANDOM.architecture, weights, RANDOM.record)
     workload = load_workload("dag-4", arrival_rate=0.15, num_tasks=10, seed=0)
     preempted = {
-        margin: int(simulate(workload, LearnedPolicy(RANDOM, preempt_margin=margin)).decisions["preempted"].sum())
+        margin: int(simulate(workload, LearnedPolicy(eager, preempt_margin=margin)).decisions["preempted"].sum())
         for margin in (0.0, 1e9, None)
     }
     assert preempted[0.0] > 0

@@ -162,7 +162,7 @@ def test_hindsight_is_what_the_simulator_says_in_the_end():
 
 def test_planned_costs_are_hindsight_where_nothing_is_hidden():
     """After the last arrival, with lengths that are always the same, plays of the true engine are what will happen."""
-    fixed = Scenarios(workloads=("chain-3",), num_tasks=(12, 12), loads=(0.9, 0.9))
+    fixed = Scenarios(workloads=("dag-4",), num_tasks=(12, 12), loads=(0.9, 0.9), kv_budget_scale=(1.0, 1.0))
     world, look = scenario_world(draw_scenario(fixed, np.random.default_rng(4))), Look(32, "short")
     state = proceed(world, empty_choice(len(world.agents), len(world.v.requests)), False)
     hindsight, planned = Hindsight(("hold-depth",)), Planned(("hold-depth",), scenarios=2)
@@ -175,9 +175,9 @@ def test_planned_costs_are_hindsight_where_nothing_is_hidden():
             true, guess = (teacher.costs(world, choices) for teacher in (hindsight, planned))
             assert [array.tobytes() for array in (world.clock, *world.v, world.requests)] == before
             np.testing.assert_allclose(guess - guess.min(), true - true.min(), atol=0.02 * guess.min())
-            compared += np.ptp(true) > 0.1 * guess.min()
+            compared += np.ptp(true) > 0.08 * guess.min()
         state = proceed(world, look.choice(n - 1), True)
-    assert compared > 0
+    assert compared > 3  # points at which the choice matters more than the tolerance
 
 
 def test_a_policy_as_teacher():

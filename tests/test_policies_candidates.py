@@ -101,7 +101,7 @@ def test_short_list_has_what_cheap_policies_and_orders_choose(seed: int) -> None
     for name in names:
         assert by_decision[make_policy(name).decide(snapshot)] >> CODES[name] & 1, name
     for k, name in enumerate(SHORT_ORDERS):
-        policy = make_policy("rollout", rollouts=1, base_policies=(name,))
+        policy = make_policy("rollout", rollouts=1, base_policies=(name,), least_seen=0)
         assert by_decision[policy.decide(snapshot)] >> (len(CODES) + k) & 1, name
     assert sum(origin.bit_count() for origin in by_decision.values()) == len(names) + len(SHORT_ORDERS)
 
@@ -111,6 +111,7 @@ def test_short_list_offers_parts() -> None:
     parts = 0
     for seed in range(100):
         data = random_snapshot(seed)
+        data |= {"kv_budget_tokens": 10**8, "max_running_requests": 1000}
         snapshot = Snapshot.from_dict(data)
         agent_of = {(w["name"], s["name"]): s["agent"] for w in data["workflows"] for s in w["stages"]}
         workflow_of = {t["id"]: t["workflow"] for t in data["tasks"]}
