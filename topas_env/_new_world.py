@@ -27,7 +27,7 @@ from topas_env._snapshot import EngineCosts
 from topas_env._topology import Topology, topology
 from topas_env._workload import NumberedIds, Workload
 
-__all__ = ["ASSUMED_OUTPUT", "clone", "engine_costs", "grow", "new_world", "request_order"]
+__all__ = ["ASSUMED_OUTPUT", "clone", "engine_costs", "grow", "new_world", "physics_row", "request_order"]
 
 # Output tokens of a stage where nothing is known of it, for the age scale before the first task is finished.
 ASSUMED_OUTPUT = 256
@@ -145,7 +145,7 @@ def new_world(
     return World(
         v=v,
         trace=workload.trace,
-        physics=_physics(profile, tier, decision_s),
+        physics=physics_row(profile, tier, decision_s),
         clock=clock,
         agents=agents,
         tasks=np.zeros(tasks_capacity, TASK_STATE),
@@ -167,7 +167,7 @@ def new_world(
     )
 
 
-def _physics(profile: EngineProfile, tier: bool, decision_s: float) -> NDArray[Any]:
+def physics_row(profile: EngineProfile, tier: bool, decision_s: float) -> NDArray[Any]:
     p = np.zeros(1, PHYSICS)
     p["budget"] = min(profile.kv_budget_tokens, 2**62)
     p["max_running"] = min(profile.max_running_requests, 2**62)

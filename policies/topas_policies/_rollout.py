@@ -269,11 +269,11 @@ class Rollout(Policy):
             options["tail"] = self.tail_weight
             options["tool"] = self.tool_s
             if self._profile is not None:
-                from topas_env._new_world import _physics
+                from topas_env._new_world import physics_row
                 from topas_env._profile import load_profile
 
                 profile = load_profile(dict(self._profile) if isinstance(self._profile, Mapping) else self._profile)
-                q.physics[:] = _physics(profile, profile.host_tier != "none", 0.0)
+                q.physics[:] = physics_row(profile, profile.host_tier != "none", 0.0)
                 options["physics"] = 1
             self._options = options
         return q

@@ -17,7 +17,7 @@ from topas_env._core.plan_build import build_scenario, build_start
 from topas_env._core.plan_moves import follow, keeps_idle, list_states
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
-from topas_env._core.run import _now_s as now_s
+from topas_env._core.run import now_s
 from topas_env._core.short import add_parts
 from topas_env._core.trace import Trace
 from topas_env._core.world import POINT, World

@@ -11,13 +11,14 @@ from topas_env._core.codes import CODES
 from topas_env._core.decide import choose
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import View
-from topas_env._core.orders import FIRST_OWN, order
+from topas_env._core.orders import FIRST_OWN, order, own_code
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 
 __all__ = ["follow", "keeps_idle", "list_states"]
 
 _TOPAS = CODES["topas"]
+_FIRST_COME = own_code("ready", hold=False)
 
 
 @lean
@@ -108,7 +109,7 @@ def list_states(
         list_candidates(v, params, ref(Candidates(c.count, c.info[: listed + 1], c.prefixes, c.rows, c.credits)))
     else:
         out = slot(c, 0)
-        order(v, FIRST_OWN + 32, q.mean, q.path, q.allowed, 0, out)
+        order(v, _FIRST_COME, q.mean, q.path, q.allowed, 0, out)
         c.count[0] = 1
     q.allowed[:] = 1
     for j in range(len(bases)):

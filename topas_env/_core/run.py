@@ -16,7 +16,7 @@ from topas_env._core.jit import inner, kernel
 from topas_env._core.ref import ref
 from topas_env._core.world import PAUSED, POINT, World
 
-__all__ = ["proceed", "run"]
+__all__ = ["now_s", "proceed", "run"]
 
 _TOPAS = CODES["topas"]
 _CLOCK_ID = time.CLOCK_MONOTONIC
@@ -25,7 +25,7 @@ _clock_gettime = _t.ExternalFunction("clock_gettime", _t.int32(_t.int32, _t.CPoi
 
 
 @inner
-def _now_s(buffer: NDArray[np.int64]) -> float:
+def now_s(buffer: NDArray[np.int64]) -> float:
     """Returns the machine's monotonic clock in seconds; `buffer` is int64 (2,)."""
     _clock_gettime(_CLOCK_ID, buffer.ctypes)
     return float(buffer[0] + 1e-9 * buffer[1])
@@ -59,11 +59,11 @@ def run(w: World, code: int, params: NDArray[Any], choice: Choice, limit: int) -
         state = advance(here)
         if state != POINT:
             return int(state)
-        start = _now_s(buffer)
+        start = now_s(buffer)
         choose(here.v, code, params, choice)
         if code < _TOPAS:
             choice.credits[:] = 0.0
         if w.clock[0].record >= 1:
-            w.wall[w.clock[0].n_decision_rows] = _now_s(buffer) - start
+            w.wall[w.clock[0].n_decision_rows] = now_s(buffer) - start
         apply(here, choice)
     return PAUSED

@@ -19,13 +19,13 @@ from topas_env._core.estimates import Estimates
 from topas_env._core.jit import i64, inner, kernel
 from topas_env._core.layout import View
 from topas_env._core.marginals import GROUP, READY_INFO, new_paths
-from topas_env._core.orders import FIRST_OWN, hold_order, order, own_code, stage_paths
+from topas_env._core.orders import hold_order, order, own_code, stage_paths
 from topas_env._core.ref import ref
 
 __all__ = ["add_parts", "list_short", "short_list"]
 
 _SRPT, _HOLD_MANY, _TOPAS = CODES["srpt"], CODES["hold-many"], CODES["topas"]
-_NOBODY = FIRST_OWN + 32  # any order, since nobody is admitted
+_NOBODY = own_code("ready", hold=False)  # any order, since nobody is admitted
 _MORE = np.array(
     [own_code(name.removeprefix("hold-"), hold=name.startswith("hold-")) for name in SHORT_ORDERS], np.int64
 )
