@@ -119,7 +119,7 @@ def test_fewer_candidates_still_work():
 
 
 def test_preempting_only_beyond_the_margin():
-    """Weights that score a state by what it preempts, and a little by what it admits, do so; with no margin given, or a huge one, never."""
+    """Weights that like to preempt, and a little to admit, do so; with no margin given, or a huge one, never."""
     weights = {name: np.zeros_like(value) for name, value in RANDOM.weights.items()}
     weights["input.scale"][:] = 1.0
     weights["first.weight"][0, len(GLOBAL_FEATURES) + CANDIDATE_FEATURES.index("preempted")] = 1.0
