@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MORE = ("srpt", "gated-lpm")
-OURS = ("rollout", "learned", "tuned")
+OURS = ("rollout", "learned", "hold-many", "tuned")
 """What is not the paper's."""
 
 ENUMERATED = (0, 2, 4, 8, 10)  # M; 6 is the default

@@ -238,7 +238,7 @@ def _ours(samples: Samples, lines: Lines, facts: list[Fact]) -> list[Block]:
         "against the best of these, `srpt` and `gated-lpm`. Told what the engine takes for preempted work."
     )
     header = ("average over 4 rates", "best of the five; of seven", *map(ours, mine))
-    return [Heading("Ours at the paper's points: planner, learned, tuned"), Table(header, rows, note)]
+    return [Heading("Ours at the paper's points"), Table(header, rows, note)]
 
 
 def _headline(samples: Samples, lines: Lines, w: str, metric: str, facts: list[Fact]) -> tuple[str, ...]:
