@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice, default_params, empty_candidates, empty_choice
-from topas_env._core.layout import View
 from topas_env._core.plan_costs import plan_costs
 from topas_env._core.plan_run import run_base
-from topas_env._core.plan_state import PLAN, Planner, empty_planner
+from topas_env._core.plan_state import PLAN, Planner, empty_planner, fits
 from topas_env._core.run import proceed
 from topas_env._core.world import END, GROW, POINT, World
 from topas_env._errors import InputError
@@ -116,7 +115,7 @@ class Planned:
         """Returns the time that the present tasks stay unfinished after each candidate, seconds, float64 (n,)."""
         v = w.v
         q = self._planner
-        if q is None or not _fits(q, v, len(choices)):
+        if q is None or not fits(q, v, candidates=len(choices)):
             q = self._planner = empty_planner(
                 v, scenarios=self._scenarios, candidates=max(len(choices), 32), bases=len(self._codes), arrivals=0
             )
@@ -141,18 +140,6 @@ class Planned:
         plan_costs(v, np.zeros(len(v.workflows)), options, self._codes, self._params, q, given, some, out)
         costs: NDArray[np.float64] = out.mean(axis=2).min(axis=1)
         return costs
-
-
-def _fits(q: Planner, v: View, candidates: int) -> bool:
-    """Tells whether room for planning that was made for an earlier view is large enough for this one."""
-    return (
-        q.cands.prefixes.shape[1] == len(v.agents)
-        and len(q.guess) == len(v.stages)
-        and q.start.stages.shape[1] == v.task_stages.shape[1]
-        and len(q.start.tasks) > len(v.tasks)
-        and q.cands.rows.shape[1] >= len(v.requests)
-        and q.cands.info.shape[0] > candidates
-    )
 
 
 def _base_codes(teacher: str, bases: tuple[str, ...] | list[str]) -> list[int]:

@@ -6,6 +6,7 @@ That is the reactive radix cache of SGLang, and why an order of the queue is all
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator, Set
 from typing import Any
 
 from numpy.typing import NDArray
@@ -35,6 +36,15 @@ class QueuePolicy(Policy):
     def order(self, lookup: Lookup) -> list[RequestState]:
         """Returns the ready requests, the next to be admitted first."""
 
+    def walk(self, lookup: Lookup, prefixes: Set[str]) -> Iterator[RequestState]:  # noqa: ARG002
+        """Yields the ready requests in the order in which they are looked at.
+
+        Args:
+            lookup: The snapshot.
+            prefixes: Agents whose prefixes are in use; that of a request is in it from its admission on.
+        """
+        yield from self.order(lookup)
+
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns the running requests and as much of the queue's head as fits."""
         lookup = Lookup(snapshot)
@@ -43,7 +53,7 @@ class QueuePolicy(Policy):
         room = snapshot.kv_budget_tokens
         room -= sum(lookup.prefix_tokens[agent] for agent in prefixes)
         room -= sum(snapshot.reserved_tokens(request) for request in chosen)
-        for request in self.order(lookup):
+        for request in self.walk(lookup, prefixes):
             agent = lookup.agent(request)
             need = snapshot.reserved_tokens(request)
             if agent not in prefixes:

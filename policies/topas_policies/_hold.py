@@ -5,11 +5,11 @@ running requests, or requests admitted just now, use, however long the queue is.
 """
 
 from collections import Counter
+from collections.abc import Iterator, Set
 from typing import Any
 
 from numpy.typing import NDArray
 
-from topas_env import Decision, Snapshot
 from topas_env._core.codes import CODES
 from topas_env._snapshot import RequestState
 from topas_policies._baselines import QueuePolicy, first_come
@@ -25,26 +25,13 @@ class HoldPolicy(QueuePolicy):
     `QueuePolicy` nothing is preempted and the first request that does not fit ends the walk.
     """
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Returns the running requests and as many of the queue as fit."""
-        lookup = Lookup(snapshot)
-        chosen = list(lookup.running)
-        prefixes = {lookup.agent(request) for request in chosen}
-        room = snapshot.kv_budget_tokens
-        room -= sum(lookup.prefix_tokens[agent] for agent in prefixes)
-        room -= sum(snapshot.reserved_tokens(request) for request in chosen)
+    def walk(self, lookup: Lookup, prefixes: Set[str]) -> Iterator[RequestState]:
+        """Yields the ready requests, at each step one of a prefix in use if there is any."""
         queue = self.order(lookup)
-        while queue and len(chosen) < snapshot.max_running_requests:
+        while queue:
             head = next((request for request in queue if lookup.agent(request) in prefixes), queue[0])
-            agent = lookup.agent(head)
-            need = snapshot.reserved_tokens(head) + (0 if agent in prefixes else lookup.prefix_tokens[agent])
-            if need > room:
-                break
-            chosen.append(head)
-            prefixes.add(agent)
-            room -= need
             queue.remove(head)
-        return Decision(tuple(sorted(prefixes)), tuple(request.id for request in chosen))
+            yield head
 
     def compiled(self) -> tuple[int, NDArray[Any]] | None:
         """Returns the code of the kernel with the same order; None for a subclass, whose order is its own."""

@@ -231,17 +231,10 @@ class Rollout(Policy):
 
     def _room(self, v: "View") -> "Planner":
         """Returns room for a view of this size; what was made for an earlier one is used again where it fits."""
-        from topas_env._core.plan_state import PLAN, empty_planner
+        from topas_env._core.plan_state import PLAN, empty_planner, fits
 
         q = self._planner
-        if (
-            q is None
-            or q.cands.prefixes.shape[1] != len(v.agents)
-            or len(q.guess) != len(v.stages)
-            or q.start.stages.shape[1] != v.task_stages.shape[1]
-            or len(q.start.tasks) <= len(v.tasks) + self.arrivals
-            or q.cands.rows.shape[1] < len(v.requests)
-        ):
+        if q is None or not fits(q, v, arrivals=self.arrivals):
             q = empty_planner(
                 v,
                 scenarios=self.scenarios,

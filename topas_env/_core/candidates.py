@@ -23,7 +23,7 @@ from topas_env._core.problem import Problem, reuse_counts, state_problem
 from topas_env._core.ref import ref
 from topas_env._core.search import best_state, search, write_choice
 
-__all__ = ["candidates", "keep_if_new", "list_candidates", "slot"]
+__all__ = ["candidates", "keep_if_new", "list_candidates", "same_state", "slot"]
 
 _HOLD = CODES["hold-many"]
 _TOPAS, _BASE, _REUSE, _AGING = (CODES[name] for name in ("topas", "topas-base", "topas-reuse", "topas-aging"))
@@ -37,7 +37,8 @@ def slot(c: Candidates, k: int) -> Choice:
 
 
 @lean
-def _same(c: Candidates, k: int, j: int) -> bool:
+def same_state(c: Candidates, k: int, j: int) -> bool:
+    """Returns whether candidates k and j have the same prefixes, requests and order of admission."""
     x = c.info[k]
     y = c.info[j]
     if x.n_kept != y.n_kept or x.n_admitted != y.n_admitted:
@@ -56,7 +57,7 @@ def keep_if_new(c: Candidates, origin: int) -> bool:
     """Takes what was written behind the last candidate into the list unless it is there; notes who would choose it."""
     k = c.count[0]
     for j in range(k):
-        if _same(c, k, j):
+        if same_state(c, k, j):
             c.info[j].origin |= origin
             return False
     c.info[k].origin = origin

@@ -14,7 +14,7 @@ from topas_env._core.estimates import reserved
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import DONE, View
 
-__all__ = ["FIRST_OWN", "KEYS", "hold_order", "order", "own_code", "stage_paths"]
+__all__ = ["FIRST_OWN", "KEYS", "NOBODY", "hold_order", "order", "own_code", "stage_paths"]
 
 FIRST_OWN = 1000  # codes of compiled policies are below
 
@@ -33,6 +33,9 @@ def own_code(key: str, *, hold: bool, gate: int = 1, skip: bool = False) -> int:
         skip: Pass over what does not fit; else it ends the walk.
     """
     return FIRST_OWN + KEYS.index(key) + 8 * hold + 16 * skip + 32 * gate
+
+
+NOBODY = own_code("ready", hold=False)  # for where nobody is admitted, so that any order will do
 
 
 @lean

@@ -5,43 +5,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_env._core.candidates import list_candidates, slot
+from topas_env._core.candidates import list_candidates, same_state, slot
 from topas_env._core.choice import Candidates, Choice
 from topas_env._core.codes import CODES
 from topas_env._core.decide import choose
 from topas_env._core.jit import i64, inner, lean
 from topas_env._core.layout import View
-from topas_env._core.orders import FIRST_OWN, order, own_code
+from topas_env._core.orders import FIRST_OWN, NOBODY, order
 from topas_env._core.plan_state import Planner
 from topas_env._core.ref import ref
 
 __all__ = ["follow", "keeps_idle", "list_states"]
 
 _TOPAS = CODES["topas"]
-_FIRST_COME = own_code("ready", hold=False)
 
 
 @lean
 def _take(c: Candidates) -> int:
     """Takes what was written behind the last candidate into the list unless it is there; returns where it stands."""
     k = i64(c.count[0])
-    x = c.info[k]
     for j in range(k):
-        y = c.info[j]
-        if x.n_kept != y.n_kept or x.n_admitted != y.n_admitted:
-            continue
-        same = True
-        for a in range(c.prefixes.shape[1]):
-            if c.prefixes[k, a] != c.prefixes[j, a]:
-                same = False
-                break
-        if not same:
-            continue
-        for i in range(x.n_kept + x.n_admitted):
-            if c.rows[k, i] != c.rows[j, i]:
-                same = False
-                break
-        if same:
+        if same_state(c, k, j):
             return j
     if k + 1 < c.info.shape[0]:
         c.count[0] = k + 1
@@ -109,7 +93,7 @@ def list_states(
         list_candidates(v, params, ref(Candidates(c.count, c.info[: listed + 1], c.prefixes, c.rows, c.credits)))
     else:
         out = slot(c, 0)
-        order(v, _FIRST_COME, q.mean, q.path, q.allowed, 0, out)
+        order(v, NOBODY, q.mean, q.path, q.allowed, 0, out)
         c.count[0] = 1
     q.allowed[:] = 1
     for j in range(len(bases)):

@@ -31,7 +31,7 @@ from topas_env._core.world import (
     TASK_STATE,
 )
 
-__all__ = ["GUESS", "MOST_CALLS", "PLAN", "REPORT", "Board", "Planner", "empty_planner"]
+__all__ = ["GUESS", "MOST_CALLS", "PLAN", "REPORT", "Board", "Planner", "empty_planner", "fits"]
 
 MOST_CALLS = 16  # calls that a stage is planned with at most
 
@@ -187,6 +187,18 @@ def _board(agents: int, tasks: int, depth: int, requests: int) -> Board:
         np.zeros(tasks + requests, EVENT),
         np.zeros(tasks, np.int64),
         np.zeros(requests, np.int64),
+    )
+
+
+def fits(q: Planner, v: View, *, candidates: int = 0, arrivals: int = 0) -> bool:
+    """Returns whether room that was made for an earlier view is large enough for this one."""
+    return (
+        q.cands.prefixes.shape[1] == len(v.agents)
+        and len(q.guess) == len(v.stages)
+        and q.start.stages.shape[1] == v.task_stages.shape[1]
+        and len(q.start.tasks) > len(v.tasks) + arrivals
+        and q.cands.rows.shape[1] >= len(v.requests)
+        and q.cands.info.shape[0] > candidates
     )
 
 

@@ -19,13 +19,12 @@ from topas_env._core.estimates import Estimates
 from topas_env._core.jit import i64, inner, kernel
 from topas_env._core.layout import View
 from topas_env._core.marginals import GROUP, READY_INFO, new_paths
-from topas_env._core.orders import hold_order, order, own_code, stage_paths
+from topas_env._core.orders import NOBODY, hold_order, order, own_code, stage_paths
 from topas_env._core.ref import ref
 
 __all__ = ["add_parts", "list_short", "short_list"]
 
 _SRPT, _HOLD_MANY, _TOPAS = CODES["srpt"], CODES["hold-many"], CODES["topas"]
-_NOBODY = own_code("ready", hold=False)  # any order, since nobody is admitted
 _MORE = np.array(
     [own_code(name.removeprefix("hold-"), hold=name.startswith("hold-")) for name in SHORT_ORDERS], np.int64
 )
@@ -100,7 +99,7 @@ def list_short(v: View, params: NDArray[Any], c: Candidates) -> None:
         info.reuse = 0.0
         info.total = 0.0
     c.count[0] = 0
-    order(v, _NOBODY, mean, path, allowed, 0, slot(c, 0))
+    order(v, NOBODY, mean, path, allowed, 0, slot(c, 0))
     c.count[0] = 1
     if v.head[0].n_ready == 0:
         return
