@@ -81,12 +81,20 @@ def _reading(snapshot: Snapshot, key: str, hold: bool, gate: int, skip: bool) ->
     def depth(workflow: str, name: str) -> int:
         return max((1 + depth(workflow, before) for before in stages[workflow, name].after), default=0)
 
+    def open_stages(r) -> int:
+        return sum(each.status != "done" for each in tasks[r.task].stages)
+
+    def match(r) -> int:
+        return r.cached_tokens + (size[stage(r).agent] if stage(r).agent in in_memory else 0)
+
+    in_memory = {*snapshot.resident, *(cached.agent for cached in snapshot.cached)}
     ready = [r for r in snapshot.requests if r.status == "ready"]
     waiting = [stage(r).agent for r in ready]
     keys = {
         "many": lambda r: -waiting.count(stage(r).agent),
         "depth": lambda r: -depth(tasks[r.task].workflow, r.stage),
         "arrival": lambda r: tasks[r.task].arrival_s,
+        "few": lambda r: (open_stages(r), -match(r)),
     }
     running = [r for r in snapshot.requests if r.status == "running"]
     there = {stage(r).agent for r in running}
@@ -122,6 +130,7 @@ def _reading(snapshot: Snapshot, key: str, hold: bool, gate: int, skip: bool) ->
         ("hold-depth", "depth", True, 1, False),
         ("arrival-g2-skip", "arrival", False, 2, True),
         ("depth-skip", "depth", False, 1, True),
+        ("few", "few", False, 1, False),
     ],
 )
 def test_own_base_policies_are_what_their_names_say(name: str, key: str, hold: bool, gate: int, skip: bool) -> None:
@@ -141,7 +150,7 @@ def test_own_base_policies_are_what_their_names_say(name: str, key: str, hold: b
 def test_where_nothing_is_known_of_the_stages_another_policy_is_followed() -> None:
     """Until enough of them are finished; a profile is knowledge as well."""
     planner, always, followed = (
-        make_policy("rollout"), make_policy("rollout", least_seen=0), make_policy("gated-lpm")
+        make_policy("rollout", fallback="gated-lpm"), make_policy("rollout", least_seen=0), make_policy("gated-lpm")
     )  # fmt: skip
     blind = [s for s in _points("dag-4", 30, 3, "gated-lpm", profiled=False) if len(s.requests) > 2]
     finished = [min(len(x.stage_totals_s) for x in s.service) if len(s.service) == 4 else 0 for s in blind]

@@ -75,10 +75,10 @@ class Rollout(Policy):
         rollouts: Plays of one decision, at most.
         base_policies: Names of policies that play on after the candidate; the best of them counts. Any compiled policy,
             or one of the planner's own, `[hold-]KEY[-gN][-skip]`. KEY says what goes first: `ready`, `arrival`, `depth`
-            (deepest stage), `path` (shortest expected path), `left` (least work left in the task), `many` (the agent
-            with most ready requests), `match` (longest match in the cache). `hold` puts requests of prefixes in use
-            before all others, N requests at least must be able to run before a further prefix is fetched, and `skip`
-            passes over what does not fit.
+            (deepest stage), `path` (shortest expected path), `left` (least work left in the task), `few` (fewest stages
+            left in the task, then the longest match), `many` (the agent with most ready requests), `match` (longest
+            match in the cache). `hold` puts requests of prefixes in use before all others, N requests at least must be
+            able to run before a further prefix is fetched, and `skip` passes over what does not fit.
         scenarios: Draws of what is hidden; the first has every length at its conditional mean.
         finalists: So many pairs of candidate and base policy go on to the further scenarios.
         max_candidates: States of the environment's list that are candidates, from its start, where what the baselines
@@ -127,7 +127,7 @@ class Rollout(Policy):
         continuations: int = 2,
         give_up: float = 0.02,
         least_seen: int = 4,
-        fallback: str = "gated-lpm",
+        fallback: str = "few",
         margin: float = 0.03,
         tail_weight: float = 0.0,
         tool_s: float = 1.0,

@@ -17,7 +17,7 @@ CODES = {
     "topas-reuse": 11,
     "topas-aging": 12,
 }
-SHORT_ORDERS = ("hold-path", "hold-match", "hold-arrival", "left", "path")
+SHORT_ORDERS = ("hold-path", "hold-match", "hold-arrival", "left", "path", "few")
 """Orders in the short list of candidates that are no policies (`orders.own_code` says what their names mean)."""
 
 LPM_QUEUE_LIMIT = 128  # SGLang's schedule_policy.py turns lpm into fcfs above so many waiting requests

@@ -19,8 +19,9 @@ __all__ = ["FIRST_OWN", "KEYS", "NOBODY", "hold_order", "order", "own_code", "st
 FIRST_OWN = 1000  # codes of compiled policies are below
 
 # What goes first within a class; of equals what became ready first.
-KEYS = ("ready", "arrival", "depth", "path", "left", "many", "match")
-_READY, _ARRIVAL, _DEPTH, _PATH, _LEFT, _MANY, _MATCH = range(7)
+KEYS = ("ready", "arrival", "depth", "path", "left", "many", "match", "few")
+_READY, _ARRIVAL, _DEPTH, _PATH, _LEFT, _MANY, _MATCH, _FEW = range(8)
+_MATCH_LIMIT = 1e9  # above any match: fewer stages left go before longer matches
 
 
 def own_code(key: str, *, hold: bool, gate: int = 1, skip: bool = False) -> int:
@@ -77,6 +78,15 @@ def _left(v: View, task: int, mean: NDArray[np.float64]) -> float:
         if shown.status != DONE:
             total += max(mean[flow.stage0 + pos] - shown.service, 0.1 * mean[flow.stage0 + pos])
     return total
+
+
+@lean
+def _open_stages(v: View, task: int) -> int:
+    """Returns how many stages of a task are not finished."""
+    n = 0
+    for pos in range(v.workflows[v.tasks[task].workflow].n_stages):
+        n += v.task_stages[task, pos].status != DONE
+    return n
 
 
 @lean
@@ -151,6 +161,8 @@ def order(
             x = -float(count[r.agent])
         elif key == _MATCH:
             x = -match(v, v.ready[i])
+        elif key == _FEW:
+            x = _MATCH_LIMIT * _open_stages(v, i64(r.task)) - match(v, v.ready[i])
         keys[i] = x
     while total < h.max_running and total - info.n_kept < most:
         head = -1
