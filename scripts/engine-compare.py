@@ -3,6 +3,7 @@
 
 Run it in the engine environment (`scripts/engine-env.sh`): first `--calibrate`, then without, then `--report` with the
 same `--workloads` and `--traces`. All settings are here and are written to `settings.json` before the first request.
+`--rates` prints what `LOADS` should be on the calibrated profile.
 """
 
 import argparse
@@ -20,21 +21,24 @@ from topas_bridge._fidelity import fidelity
 from topas_bridge._replay import ReplayOptions
 from topas_bridge._scale import scale_workload
 from topas_bridge.testing import make_tiny_checkpoint, tiny_environment, tiny_flags
-from topas_env import Workload, load_profile, load_workload
+from topas_env import Workload, load_profile, load_workload, simulate
 from topas_env.compare import mean_interval, paired_percent
+from topas_policies import make_policy
 
 SCALE = 1 / 8  # of prompts and outputs
 CLOCK = 1 / 20  # of tool waits
-# Tasks a second (0.85 of what the simulator serves at most with fcfs on the calibrated profile), tasks of a trace.
+# Tasks a second (what the simulator serves at most with fcfs on the calibrated profile: `--rates`), tasks of a trace.
 LOADS = {"chain-3": (5.4, 50), "dag-4": (3.7, 40), "metagpt-tl": (0.93, 12)}
 WARM_UP_SEED = 900
-KV_TOKENS, SLOTS = 3200, 32
+BUSY_SEED, BUSY_RATE, BUSY_TRACES = 901, 1e3, 3  # all tasks at once, three traces' worth of them
+KV_TOKENS, SLOTS = 2320, 32  # the pool of the paper's profile, scaled as prompts are
 POLICIES = "sglang-fcfs,sglang-lpm,lpm,gated-lpm,hold-many,topas,topas-keep,rollout,learned"
 
 
-def draw(name: str, seed: int, tasks: int) -> Workload:
-    """Returns one trace."""
-    workload = load_workload(name, arrival_rate=LOADS[name][0] * CLOCK, num_tasks=tasks, seed=seed)
+def draw(name: str, seed: int, tasks: int, rate: float | None = None) -> Workload:
+    """Returns one trace, at the rate of `LOADS` or another one (tasks a second)."""
+    rate = LOADS[name][0] if rate is None else rate
+    workload = load_workload(name, arrival_rate=rate * CLOCK, num_tasks=tasks, seed=seed)
     return scale_workload(workload, prompt=SCALE, output=SCALE, time=CLOCK)
 
 
@@ -46,6 +50,15 @@ def flags(model: str, kv_tokens: int) -> tuple[str, ...]:
 def draw_all(workloads: list[str], traces: int) -> tuple[Workload, ...]:
     """Returns all traces that count, in the order of their numbers: what is cut short has as many of each workload."""
     return tuple(draw(name, seed, LOADS[name][1]) for seed in range(traces) for name in workloads)
+
+
+def rates(profile: Path, workloads: list[str]) -> None:
+    """Prints how many tasks a second of each workload the simulator serves at most with fcfs."""
+    engine = load_profile(profile, kv_budget_tokens=KV_TOKENS)
+    for name in workloads:
+        busy = draw(name, BUSY_SEED, BUSY_TRACES * LOADS[name][1], BUSY_RATE)
+        jct = simulate(busy, make_policy("fcfs"), profile=engine, seed=0).jct_s
+        sys.stdout.write(f"{name} {len(jct) / float((busy.trace.arrival + jct).max()):.2f}\n")
 
 
 def report(out: Path, profile: Path, workloads: list[str], traces: tuple[Workload, ...]) -> None:
@@ -91,6 +104,7 @@ def main() -> None:
     parser.add_argument("--engine-core", type=int)
     parser.add_argument("--python-core", action="store_true", help="the radix cache in Python, with forced eviction")
     parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--rates", action="store_true")
     parser.add_argument("--report", action="store_true")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -100,6 +114,9 @@ def main() -> None:
     environment = tiny_environment()
     if asked.python_core:
         environment["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = "python"
+    if asked.rates:
+        rates(profile, workloads)
+        return
     if asked.report:
         report(asked.out, profile, workloads, traces)
         return

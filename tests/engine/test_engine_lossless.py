@@ -5,6 +5,7 @@ import pytest
 from engine.engine_kit import assert_clean, bridge, outcomes, server
 from topas_bridge.testing import make_prompts
 from topas_bridge.testing._chaos import CORRUPT
+from topas_policies import policy_names
 
 pytestmark = pytest.mark.engine
 COUNT = 200
@@ -66,14 +67,7 @@ def test_forced_eviction_and_chunked_prefill_on_the_python_core(tiny_model, prom
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        *("fcfs", "lpm", "parrot-fcfs", "las", "spf", "srpt", "gated-lpm"),
-        *("topas", "topas-base", "topas-reuse", "topas-aging"),
-        *("rollout", "learned", "chaos-all", "chaos-hold"),
-    ],
-)
+@pytest.mark.parametrize("policy", [*policy_names(), "chaos-all", "chaos-hold"])
 def test_policy(tiny_model, prompts, reference, policy):
     with server(tiny_model, bridge(policy)) as running:
         check(running, prompts, reference)
