@@ -29,6 +29,6 @@ fi
 mkdir -p "$out"
 topas calibrate --name "$(basename "$model")" -o "$out/profile.json" -- "${flags[@]}"
 for workload in $workloads; do
-  topas bench "$workload" ${RATE:+--arrival-rate "$RATE"} --num-tasks "${TASKS:-100}" --traces "${TRACES:-5}" \
+  topas bench "$workload" ${RATE:+--rate "$RATE"} --tasks "${TASKS:-100}" --traces "${TRACES:-5}" \
     --policies "$policies" --profile "$out/profile.json" --fidelity --out "$out/$workload" -- "${flags[@]}"
 done

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reference.random_snapshots import random_snapshot
-from reference.topas_reference import Reading
+from reference.topas_reading import Reading
 from topas_env import Decision, Snapshot, check_decision
 from topas_env._core.decide import decide as compiled_decide
 from topas_env._pack import pack

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.random_snapshots import random_snapshot
-from reference.topas_reference import decide, score_state
+from reference.topas_reading import score_state
+from reference.topas_reference import decide
 from topas_env import Decision, Snapshot, check_decision
 from topas_env._core.candidates import candidates
 from topas_env._core.choice import Choice, default_params, empty_candidates

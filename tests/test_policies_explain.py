@@ -5,7 +5,8 @@ import json
 import pytest
 
 from reference.random_snapshots import random_snapshot
-from reference.topas_reference import decide, score_state
+from reference.topas_reading import score_state
+from reference.topas_reference import decide
 from topas_env import Decision, InfeasibleDecision, Snapshot
 from topas_env._explain import explain
 from topas_policies import Policy, make_policy, policy_names

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reference.random_snapshots import random_snapshot
-from reference.topas_reference import Reading, score_state
+from reference.topas_reading import Reading, score_state
 from topas_env import Decision, Snapshot, score_terms
 from topas_env._core.choice import default_params
 from topas_env._core.decide import score

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from reference.random_snapshots import random_snapshot, tiny_snapshot
-from reference.topas_reference import Reading, State, decide
+from reference.topas_reading import Reading, State
+from reference.topas_reference import decide
 from topas_env import Decision, InfeasibleDecision, Snapshot, check_decision
 from topas_env._core.choice import default_params
 from topas_env._core.codes import CODES

@@ -58,8 +58,8 @@ def request_order(task_ids: Any) -> tuple[str, NDArray[np.int64] | None]:
     """Finds how request ids can start with task ids and still be ordered by task.
 
     Returns:
-        A separator that no id contains, empty if there is none left; the position of each `id + separator` in sorted
-        order, None where it is that of the ids.
+        A separator that no id contains, one character, empty if there is none left; the position of each
+        `id + separator` in sorted order, int64 (n_tasks,), None where it is that of the ids.
     """
     if isinstance(task_ids, NumberedIds):
         return _SEPARATORS[0], None  # of equal length, and every character is above the separator

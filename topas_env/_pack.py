@@ -136,7 +136,7 @@ def pack(snapshot: Snapshot) -> Packed:
 
 
 def arrival_rates(snapshot: Snapshot) -> NDArray[np.float64]:
-    """Returns the tasks a second of each workflow (n_workflows,) by the snapshot's history, 0 without one."""
+    """Returns each workflow's tasks a second by the snapshot's history, float64 (n_workflows,), 0 without one."""
     rates = np.zeros(len(snapshot.workflows))
     if snapshot.history is not None:
         index = topology(snapshot.workflows).workflow_index

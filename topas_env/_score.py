@@ -68,7 +68,11 @@ def score_terms(
 
 
 def policy_params(policy: object) -> NDArray[Any]:
-    """Returns what a policy's states are scored by, PARAMS (1,): its own beta and rho, else the defaults."""
+    """Finds what a policy's states are scored by.
+
+    Returns:
+        PARAMS (1,), the policy's own `beta` and `rho`, factors without a unit, where it has them; else the defaults.
+    """
     from topas_env._core.choice import default_params
 
     own = {name: getattr(policy, name, None) for name in ("beta", "rho")}

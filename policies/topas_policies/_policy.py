@@ -14,16 +14,19 @@ class Policy(ABC):
     """A scheduling policy; the same object runs in `simulate`, in the environment and inside SGLang.
 
     A subclass sets `name` and writes `decide`. Deriving from this class is a convenience: any object with `name`,
-    `reset` and `decide` works everywhere; the two extras below then have their defaults.
+    `reset` and `decide` works everywhere; the extras below then have their defaults.
 
     Attributes:
         name: Shown in tables and results.
         manages_prefixes: Whether the policy moves prefixes between GPU and host memory itself. Only the host tier
             `topas-only` of an engine profile looks at it.
+        plans_ahead: Whether a decision plays the future out, which takes far longer than a queue order does. Only the
+            order in which a suite runs its policies looks at it.
     """
 
     name: str = "policy"
     manages_prefixes: bool = False
+    plans_ahead: bool = False
 
     def reset(self, *, seed: int | None = None) -> None:  # noqa: B027 (most policies remember nothing)
         """Forgets what the policy remembers of earlier snapshots; called before every run.

@@ -77,7 +77,15 @@ def _reserved(v: "View", rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def attained_s(v: "View", tasks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the service that the stages of each task have received, seconds, added in their order."""
+    """Returns the service that the stages of each task have received, seconds, added in their order.
+
+    Args:
+        v: The state.
+        tasks: Rows of tasks, int64 (n,).
+
+    Returns:
+        float64 (n,), seconds.
+    """
     upto = np.add.accumulate(v.task_stages["service"][tasks], axis=1)
     last = v.workflows["n_stages"][v.tasks["workflow"][tasks]] - 1  # behind it lies what other tasks left
     found: NDArray[np.float64] = upto[np.arange(len(tasks)), last]
@@ -89,8 +97,11 @@ def longest_attained_s(v: "View", tasks: NDArray[np.int64], positions: NDArray[n
 
     Args:
         v: The state.
-        tasks: Rows of tasks.
-        positions: The stage of each.
+        tasks: Rows of tasks, int64 (n,).
+        positions: The stage of each, int64 (n,).
+
+    Returns:
+        float64 (n,), seconds.
     """
     service = v.task_stages["service"][tasks]
     flows = v.tasks["workflow"][tasks]

@@ -111,6 +111,7 @@ class Rollout(Policy):
 
     name = "rollout"
     manages_prefixes = True
+    plans_ahead = True
 
     def __init__(
         self,

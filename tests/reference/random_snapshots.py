@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from reference.topas_reference import reserved_tokens
+from reference.topas_reading import reserved_tokens
 
 __all__ = ["random_snapshot", "tiny_snapshot"]
 

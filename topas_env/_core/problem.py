@@ -95,7 +95,11 @@ def aging(v: View, task: int, rho: float) -> float:
 
 @inner
 def reuse_counts(v: View) -> NDArray[np.int64]:
-    """Returns n_a of every agent: waiting stages whose only unfinished predecessor has a running request."""
+    """Counts n_a of every agent: waiting stages whose only unfinished predecessor has a running request.
+
+    Returns:
+        int64 (n_agents,), a number of stages for each agent.
+    """
     counts = np.zeros(v.agents.shape[0], np.int64)
     for k in range(v.head[0].n_running):
         r = v.requests[v.running[k]]

@@ -23,8 +23,10 @@ def bench(
     api: Annotated[str, typer.Option(help="generate (SGLang), or completions (OpenAI-compatible).")] = "generate",
     model: Annotated[str, typer.Option(help="Model name for completions.")] = "default",
     api_key: Annotated[str | None, typer.Option(envvar="TOPAS_API_KEY", help="Sent as a bearer token.")] = None,
-    arrival_rate: Annotated[float | None, typer.Option(help="Tasks a second, before --time-scale.")] = None,
-    num_tasks: Annotated[int | None, typer.Option(min=1, help="Tasks of a trace.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", "--arrival-rate", help="Tasks a second, before --time-scale.")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option("--tasks", "--num-tasks", min=1, help="Tasks of a trace.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first trace; the next ones follow.")] = 0,
     traces: Annotated[int, typer.Option(min=1, help="Traces for each policy.")] = 1,
     warm_up: Annotated[bool, typer.Option("--warm-up/--no-warm-up", help="Replay one more trace first.")] = True,
@@ -49,7 +51,7 @@ def bench(
     _check(url, api, flags or [], tiny, profile, fidelity=fidelity)
 
     def draw(trace_seed: int) -> "Workload":
-        drawn = load_workload(workload, arrival_rate=arrival_rate, num_tasks=num_tasks, seed=trace_seed)
+        drawn = load_workload(workload, arrival_rate=rate, num_tasks=tasks, seed=trace_seed)
         return scale_workload(drawn, prompt=prompt_scale, output=output_scale, time=time_scale)
 
     options = ReplayOptions(api=api, model=model, api_key=api_key, stream=stream)

@@ -68,13 +68,13 @@ def make_suite(
 
 
 def run_cost(entry: Entry) -> int:
-    """Returns a rank by what a run takes: 0 for compiled policies, 1 for plain ones, 2 for those that plan."""
+    """Returns a rank by what a run takes: 0 for compiled policies, 1 for plain ones, 2 for those that plan ahead."""
     from topas_policies import make_policy
 
     policy = make_policy(entry.policy, **entry.options)
     if getattr(policy, "compiled", lambda: None)() is not None:
         return 0
-    return 2 if hasattr(policy, "note_arrivals") else 1
+    return 2 if getattr(policy, "plans_ahead", False) else 1
 
 
 def _points(suite: Suite, only: Sequence[str]) -> list[SuitePoint]:

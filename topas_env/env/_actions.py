@@ -16,7 +16,11 @@ __all__ = ["bits_of", "decisions", "encode", "indices_of"]
 
 
 def indices_of(actions: Any, count: int) -> NDArray[np.int64]:
-    """Returns int64 (count,) of integer actions."""
+    """Returns int64 (count,) of integer actions.
+
+    Raises:
+        InputError: They are not so many integers.
+    """
     array = np.asarray(actions)
     if array.dtype.kind not in "iub" or array.size != count:
         raise InputError(f"action: expected {count} integer{'s' if count > 1 else ''}, got {actions!r}")
@@ -24,7 +28,11 @@ def indices_of(actions: Any, count: int) -> NDArray[np.int64]:
 
 
 def bits_of(actions: Any, settings: Settings, count: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
-    """Returns int8 (count, max_agents) and (count, max_requests) of actions of the state mode."""
+    """Returns int8 (count, max_agents) and (count, max_requests) of actions of the state mode.
+
+    Raises:
+        InputError: They are no dict, or lack one of the two, or it is not so many bits.
+    """
     if not isinstance(actions, Mapping):
         raise InputError(f"action: expected a dict with prefixes and requests, got {type(actions).__name__}")
     return (

@@ -42,7 +42,16 @@ def spans_since(world: World, start: float) -> list[Span]:
 
 
 def memory_since(world: World, start: float) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns times (n,), tokens of prefixes and of running requests (n, n_agents, 2) and of history leaves (n,)."""
+    """Returns what lay in memory from `start` on, and at the last sample before it.
+
+    Args:
+        world: A world with the full record (`record=2`).
+        start: Simulated time, seconds.
+
+    Returns:
+        Times of the samples, float64 (n,), seconds; tokens of each agent's prefix and of its running requests, int64
+        (n, n_agents, 2); tokens of history leaves, int64 (n,).
+    """
     n = int(world.clock["n_samples"][0])
     times = world.samples["time"][:n]
     first = max(int(np.searchsorted(times, start)) - 1, 0)
