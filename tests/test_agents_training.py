@@ -104,7 +104,7 @@ def test_training_from_a_checkpoint_with_evaluation(tmp_path):
     assert numbers.told[-1] == ("evaluation", 1, 1)
     assert load_checkpoint(tmp_path / "b" / "learned").record.scores == second.record.scores
     with pytest.raises(InputError, match="nor start"):
-        train(config(tmp_path / "c", imitation=None), Numbers())
+        train(config(tmp_path / "c", imitation=msgspec.structs.replace(SHORT, rounds=0)), Numbers())
 
 
 def test_evaluation_says_what_was_held_out_and_leaves_out_what_cannot_fit():
@@ -156,7 +156,7 @@ def test_config_files(tmp_path):
     for text, words in (
         ("speed = 1", "speed"),
         ("[imitation]\nrounds = 'x'", "rounds"),
-        ("[imitation]\nrounds = 0", "$.imitation.rounds"),
+        ("[imitation]\npoints = 0", "$.imitation.points"),
         ("[imitation]\nexplore = 1.5", "$.imitation.explore"),
         ("[fine_tuning]\nlearning_rate = inf", "$.fine_tuning.learning_rate"),
         ("[scenarios]\nloads = [0.9, 0.5]", "$.scenarios.loads"),

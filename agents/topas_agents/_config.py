@@ -47,7 +47,7 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         teacher: `hindsight` or the name of a policy.
         teacher_options: Its parameters.
-        rounds: Of collecting and learning.
+        rounds: Of collecting and learning; 0 leaves this part out, as a file in TOML has no null.
         points: Labelled scheduling points of each round.
         per_episode: Labelled points of an episode: each point is one with this over its number of requests as chance.
         candidates: Labelled candidates of a point: those that a compiled policy would choose, others at random.
@@ -213,7 +213,7 @@ def _problem(config: TrainConfig) -> str | None:
     return None
 
 
-_MAY_BE_ZERO = {"explore", "holdout", "steps", "entropy"}
+_MAY_BE_ZERO = {"rounds", "explore", "holdout", "steps", "entropy"}
 _SHARES = {"explore", "holdout", "gae_lambda"}
 
 

@@ -64,7 +64,7 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> Checkpoint:
     _check_same(config, folder / "config.json")
     log = Reporter(folder / "log") if reporter is None else reporter
     checkpoint: Checkpoint | None = load_checkpoint(config.start) if config.start else None
-    if config.imitation is not None:
+    if config.imitation is not None and config.imitation.rounds > 0:
         from topas_agents._imitate import imitate
 
         checkpoint = imitate(config, folder, log)
