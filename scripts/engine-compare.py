@@ -28,7 +28,7 @@ from topas_policies import make_policy
 SCALE = 1 / 8  # of prompts and outputs
 CLOCK = 1 / 20  # of tool waits
 # Tasks a second (what the simulator serves at most with fcfs on the calibrated profile: `--rates`), tasks of a trace.
-LOADS = {"chain-3": (5.4, 50), "dag-4": (3.7, 40), "metagpt-tl": (0.93, 12)}
+LOADS = {"chain-3": (7.6, 80), "dag-4": (4.9, 60), "metagpt-tl": (1.2, 16)}
 WARM_UP_SEED = 900
 BUSY_SEED, BUSY_RATE, BUSY_TRACES = 901, 1e3, 3  # all tasks at once, three traces' worth of them
 KV_TOKENS, SLOTS = 2320, 32  # the pool of the paper's profile, scaled as prompts are

@@ -40,6 +40,21 @@ def test_scenarios_stay_in_their_ranges():
     assert len({s.profile.kv_budget_tokens for s in drawn}) > 10
 
 
+def test_some_engines_are_of_another_kind():
+    rng = np.random.default_rng(1)
+    mixed = Scenarios(workloads=("dag-4",), num_tasks=(4, 4), other_engines=0.5)
+    engines = [draw_scenario(mixed, rng).profile for _ in range(30)]
+    other = [engine for engine in engines if engine.step_s_per_request > 0.0]
+    assert 5 < len(other) < 25
+    base = load_profile("qwen2.5-32b-a100-80g")
+    ratios = [engine.prefill_s_per_token / base.prefill_s_per_token for engine in other]
+    assert 1 / 8 <= min(ratios) < 0.5
+    assert 2.0 < max(ratios) <= 8.0
+    for engine in other:
+        assert engine.step_s_per_request <= 0.2 * engine.step_base_s
+        assert engine.decode_s_per_token > engine.step_base_s
+
+
 def test_a_budget_that_the_profiled_tasks_outgrow_is_refused_and_scenarios_avoid_it():
     """Found by a training run that never came back: the loop went on where a request did not fit."""
     spec = workload_spec("metagpt-tl")

@@ -161,6 +161,7 @@ def test_config_files(tmp_path):
         ("[fine_tuning]\nlearning_rate = inf", "$.fine_tuning.learning_rate"),
         ("[scenarios]\nloads = [0.9, 0.5]", "$.scenarios.loads"),
         ("[scenarios]\nworkloads = []", "$.scenarios.workloads"),
+        ("[scenarios]\nother_engines = 1.5", "$.scenarios.other_engines"),
         ("[evaluation]\nseeds = [999_999, 1_000_003]", "share seeds"),
         ("[architecture]\nhidden = 0", "$.architecture.hidden"),
         ("a = = 1", "c.toml"),

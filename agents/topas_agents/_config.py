@@ -26,6 +26,9 @@ class Scenarios(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         num_tasks: Tasks of an episode.
         kv_budget_scale: Factor of the profile's KV budget; where a request would not fit, the least that it needs.
         speed_scale: Factor of the costs of prefill, of decode and of loading, each drawn on its own.
+        other_engines: Share of the episodes whose engine is of another kind: costs of prefill and of loading up to 8
+            times or down to an eighth of the profile's, those of KV tokens in a decode step 4 times or a quarter, and
+            each request of a step costs up to a fifth of its base.
         rebuilds: `prefill`, `decode`; empty for the profile's own.
         seeds: First and last seed of the traces, both included.
     """
@@ -37,6 +40,7 @@ class Scenarios(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_tasks: tuple[int, int] = (20, 60)
     kv_budget_scale: Range = (0.9, 1.6)
     speed_scale: Range = (0.8, 1.25)
+    other_engines: float = 0.0
     rebuilds: tuple[str, ...] = ("prefill",)
     seeds: tuple[int, int] = (1_000_000, 1_999_999)
 
@@ -196,6 +200,8 @@ def _problem(config: TrainConfig) -> str | None:
         low, high = getattr(s, name)
         if not (0 < low <= high and math.isfinite(high)):
             return f"$.scenarios.{name}: {[low, high]} is no range of positive numbers"
+    if not 0.0 <= s.other_engines <= 1.0:
+        return f"$.scenarios.other_engines: {s.other_engines} is not from 0 to 1"
     if not 0 <= s.seeds[0] <= s.seeds[1]:
         return f"$.scenarios.seeds: {list(s.seeds)} is no range of seeds"
     for part in ("imitation", "fine_tuning"):

@@ -22,6 +22,7 @@ _RATE_SEED = 20_000_001  # of the draw that a workload's engine time is measured
 _RATE_TASKS = 400
 _SESSION_PROFILE = "qwen2.5-7b-a100-80g"  # sessions are served by a small model in about half of its pool
 _SESSION_BUDGET = 400_000
+_TYPICAL_BATCH = 8
 _SPEEDS = (
     ("prefill_base_s", "prefill_s_per_token"),
     ("step_base_s", "step_s_per_request", "step_s_per_kv_token", "decode_s_per_token"),
@@ -89,6 +90,8 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     for names in _SPEEDS:
         factor = float(rng.uniform(*scenarios.speed_scale))
         overrides |= {name: getattr(base, name) * factor for name in names}
+    if scenarios.other_engines > 0.0 and rng.random() < scenarios.other_engines:
+        overrides |= _other_engine(base, rng)
     load = float(rng.uniform(*scenarios.loads))
     num_tasks = int(rng.integers(scenarios.num_tasks[0], scenarios.num_tasks[1] + 1))
     seed = int(rng.integers(scenarios.seeds[0], scenarios.seeds[1] + 1))
@@ -101,6 +104,22 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     overrides["kv_budget_tokens"] = max(budget, *(least_budget(each, profile) for each in must_fit))
     profile = load_profile(base, **overrides)
     return Scenario(given, source, profile, rate_for_load(source, profile, load), num_tasks, seed, overrides)
+
+
+def _other_engine(base: EngineProfile, rng: np.random.Generator) -> dict[str, float]:
+    """Draws the costs of an engine of another kind; a decode step without requests takes what the profile says."""
+    step = base.step_base_s
+    request = step * float(rng.uniform(0.0, 0.2))
+    kv_token = base.step_s_per_kv_token * 4.0 ** float(rng.uniform(-1.0, 1.0))
+    prefill, load = (8.0 ** float(rng.uniform(-1.0, 1.0)) for _ in range(2))
+    return {
+        "step_base_s": step,
+        "step_s_per_request": request,
+        "step_s_per_kv_token": kv_token,
+        "decode_s_per_token": step + _TYPICAL_BATCH * request + kv_token * base.kv_budget_tokens / 2,
+        **{name: getattr(base, name) * prefill for name in _SPEEDS[0]},
+        **{name: getattr(base, name) * load for name in _SPEEDS[2]},
+    }
 
 
 def scenario_world(scenario: Scenario) -> World:
