@@ -182,17 +182,11 @@ class Rollout(Policy):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Returns the candidate with the least expected cost; of equals the first in the list."""
-        from topas_env._pack import pack
-        from topas_env._topology import topology
+        from topas_env._pack import arrival_rates, pack
 
         packed = pack(snapshot)
-        rates = np.zeros(len(snapshot.workflows))
-        if snapshot.history is not None:
-            index = topology(snapshot.workflows).workflow_index
-            for name, rate in snapshot.history.arrivals_per_s.items():
-                rates[index[name]] = rate
         choice = packed.room()
-        self._plan(packed.v, rates, choice)
+        self._plan(packed.v, arrival_rates(snapshot), choice)
         return packed.decision(choice)
 
     def decide_view(self, v: "View", choice: "Choice") -> None:
