@@ -8,6 +8,7 @@ import pytest
 from topas_agents import Architecture, Checkpoint, LearnedPolicy, save_checkpoint
 from topas_agents._architecture import fresh_weights
 from topas_agents._checkpoint import TrainingRecord
+from topas_agents._policy import idle
 from topas_env import InputError, load_workload, simulate
 from topas_env._core.feature_names import CANDIDATE_FEATURES, GLOBAL_FEATURES
 from topas_env._decision import check_decision
@@ -69,6 +70,26 @@ def test_any_number_of_agents_and_requests(name, workload):
         check_decision(snapshot, decision)
 
 
+def test_no_network_lets_the_engine_stand_still():
+    """Whatever the weights: with nothing running and something that fits, a request is admitted."""
+    wanted = 0
+    for seed in range(6):
+        architecture = Architecture(8, candidate_list="short")
+        policy = LearnedPolicy(Checkpoint(architecture, fresh_weights(architecture, seed), TrainingRecord("none")))
+        watched = Watched(policy)
+        simulate(load_workload("dag-4", num_tasks=6, seed=seed), watched)
+        for snapshot, decision in watched.seen:
+            assert decision.requests or not snapshot.requests
+        scorer = policy._scorer
+        for snapshot, _ in watched.seen:
+            policy.decide(snapshot)
+            n = len(policy.scores)
+            if n > 1 and not any(r.status == "running" for r in snapshot.requests):
+                rows = policy._look.rows[:n]
+                wanted += int(scorer(policy._look.overall, rows).argmax() == 0)  # the first admits nobody
+    assert wanted > 0, "no network wanted to, so this shows nothing"
+
+
 def test_choice_is_the_best_scored_candidate():
     """The index that `decide` takes is the argmax of the torch network on the environment's observation."""
     import gymnasium as gym
@@ -87,6 +108,7 @@ def test_choice_is_the_best_scored_candidate():
         rows = torch.from_numpy(obs["candidates"]).reshape(1, mask.shape[1], -1)
         with torch.no_grad():
             scores = scorer(overall, rows, mask)[0][0].numpy()
+        scores[: int(mask.sum())][idle(rows[0, : int(mask.sum())].numpy())] = -np.inf
         decision = policy.decide(env.unwrapped.snapshot())
         np.testing.assert_allclose(policy.scores, scores[: len(policy.scores)], rtol=1e-3, atol=1e-4)
         action = env.unwrapped.encode(decision)

@@ -26,9 +26,9 @@ class Scenarios(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         num_tasks: Tasks of an episode.
         kv_budget_scale: Factor of the profile's KV budget; where a request would not fit, the least that it needs.
         speed_scale: Factor of the costs of prefill, of decode and of loading, each drawn on its own.
-        other_engines: Share of the episodes whose engine is of another kind: costs of prefill and of loading up to 8
-            times or down to an eighth of the profile's, those of KV tokens in a decode step 4 times or a quarter, and
-            each request of a step costs up to a fifth of its base.
+        other_engines: Share of the episodes whose engine is of another kind: prefill from 1/32 to 4 times the
+            profile's cost, loading from 1/8 to 8, KV tokens in a decode step from 1/4 to 4; each request of a step
+            costs up to a fifth of its base; 16 to 2,048 slots.
         rebuilds: `prefill`, `decode`; empty for the profile's own.
         seeds: First and last seed of the traces, both included.
     """

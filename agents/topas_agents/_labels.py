@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_agents._config import Imitation, Scenarios
-from topas_agents._policy import LearnedPolicy, Look
+from topas_agents._policy import LearnedPolicy, Look, idle
 from topas_agents._scenarios import draw_scenario, scenario_world
 from topas_agents._teachers import Teacher
 from topas_env._core.choice import Choice, empty_choice
@@ -122,6 +122,7 @@ def collect(
                 if rng.random() * len(w.trace.calls) < settings.per_episode:
                     origin = look.candidates.info["origin"][:n].astype(np.int64)
                     allowed = (look.candidates.info["n_preempted"][:n] == 0) | settings.preempt
+                    allowed &= ~idle(look.rows[:n])
                     some = _some(origin, allowed, settings.candidates, rng)
                     costs = teacher.costs(w, [look.choice(k) for k in some.tolist()])
                     if len(some) > 1 and np.isfinite(costs).all() and costs.max() - costs.min() > 1e-9:

@@ -15,9 +15,22 @@ from topas_env._errors import InputError
 from topas_policies import Policy
 from topas_policies._parameters import weight
 
-__all__ = ["LearnedPolicy", "Look"]
+__all__ = ["LearnedPolicy", "Look", "idle"]
 
-_PREEMPTED = CANDIDATE_FEATURES.index("preempted")
+_PREEMPTED, _BATCH = CANDIDATE_FEATURES.index("preempted"), CANDIDATE_FEATURES.index("batch")
+
+
+def idle(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Returns which candidates let the engine stand still though another one does not, bool (n,).
+
+    An engine that stands still has nothing to wait for but an arrival. Plays without arrivals do not see what that
+    costs, and a network can want it on engines that it was not trained on.
+
+    Args:
+        rows: Features of the candidates, float32 (n, candidate features).
+    """
+    still: NDArray[np.bool_] = rows[:, _BATCH] == 0.0
+    return still & ~still.all()
 
 
 class Look:
@@ -111,8 +124,14 @@ class LearnedPolicy(Policy):
         self._look: Look | None = None
 
     def score(self, overall: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns the score of each candidate less the margin, float32 (n,); `NumpyScorer` says what it takes."""
+        """Returns the score of each candidate less the margin, float32 (n,), -inf of those that `idle` marks.
+
+        Args:
+            overall: As `NumpyScorer` takes it.
+            rows: Likewise.
+        """
         scores = self._scorer(overall, rows)
+        scores[idle(rows)] = -np.inf
         # The incumbent, the first one, preempts nobody: there is always a choice.
         scores[rows[:, _PREEMPTED] > 0.0] -= self.preempt_margin
         return scores

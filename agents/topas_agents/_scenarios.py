@@ -106,13 +106,15 @@ def draw_scenario(scenarios: Scenarios, rng: np.random.Generator) -> Scenario:
     return Scenario(given, source, profile, rate_for_load(source, profile, load), num_tasks, seed, overrides)
 
 
-def _other_engine(base: EngineProfile, rng: np.random.Generator) -> dict[str, float]:
+def _other_engine(base: EngineProfile, rng: np.random.Generator) -> dict[str, Any]:
     """Draws the costs of an engine of another kind; a decode step without requests takes what the profile says."""
     step = base.step_base_s
     request = step * float(rng.uniform(0.0, 0.2))
     kv_token = base.step_s_per_kv_token * 4.0 ** float(rng.uniform(-1.0, 1.0))
-    prefill, load = (8.0 ** float(rng.uniform(-1.0, 1.0)) for _ in range(2))
+    prefill = 2.0 ** float(rng.uniform(-5.0, 2.0))
+    load = 2.0 ** float(rng.uniform(-3.0, 3.0))
     return {
+        "max_running_requests": int(2.0 ** rng.uniform(4.0, 11.0)),
         "step_base_s": step,
         "step_s_per_request": request,
         "step_s_per_kv_token": kv_token,
