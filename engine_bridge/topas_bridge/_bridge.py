@@ -81,11 +81,12 @@ class Bridge:
         scheduler = self.scheduler
         batch = batches.running_batch(scheduler, args, kwargs)
         retracted: list[Any] = []
+        held: list[Any] = []
         try:
             self._before(batch, retracted)
+            held = self._take_held()
         except Exception as error:  # noqa: BLE001 (no fault of ours may stop the engine)
             self.fall_back("bridge", error)
-        held = self._take_held()
         self._late = []
         self._in_pass = True
         self.overhead_s += time.perf_counter() - started
@@ -288,9 +289,34 @@ class Bridge:
                 kept.append(req)
             else:
                 held.append(req)
+        twins = self._twins(kept, rank)
+        if twins:
+            kept = [req for req in kept if id(req) not in twins]
+            held += twins.values()
         if held:
             scheduler.waiting_queue = kept
         return held
+
+    def _twins(self, kept: list[Any], rank: dict[int, int]) -> dict[int, Any]:
+        """Returns the chosen requests, by identity, that need a missing prefix which another one is about to compute.
+
+        A prefix comes into the cache at the end of the prefill of its first request. Admitted before that, each further
+        one would compute it again and hold a copy of its own; SGLang's lpm keeps such requests back as well.
+        """
+        calls = self.ledger.calls
+        chosen = [calls[id(req)] for req in kept if id(req) in rank and id(req) in calls]
+        chosen = [call for call in chosen if call.managed and not call.freed]
+        if not chosen:
+            return {}
+        chosen.sort(key=lambda call: rank[id(call.req)])
+        computing = {call.agent.name for call in calls.values() if call.running and not sgl.generated(call.req)}
+        twins = {}
+        for call in chosen:
+            if call.agent.name not in computing:
+                computing.add(call.agent.name)
+            elif self.residency.missing(call.agent):
+                twins[id(call.req)] = call.req
+        return twins
 
     # -- after -------------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,12 @@ class Residency:
         ]
         return self._cached
 
+    def missing(self, agent: AgentPrefix) -> bool:
+        """Tells whether an agent has a known prefix that is not whole in memory."""
+        if agent.length == 0 or agent.key is None or agent.name in self.pins:
+            return False
+        return self.radix.present(agent.tokens[: agent.length], agent.key) < agent.length
+
     def _release(self, name: str) -> None:
         pin: Any = self.pins.pop(name)
         self.radix.unpin(pin)

@@ -45,14 +45,14 @@ class Scripted:
         return self.answer(snapshot)
 
 
-def order(*wanted):
+def order(*wanted, prefixes=("-",)):
     """Admits these requests in this order, keeps all that run."""
 
     def answer(snapshot):
         ids = {request.id.split(".")[0]: request for request in snapshot.requests}
         running = [request.id for request in snapshot.requests if request.status == "running"]
         chosen = [ids[name].id for name in wanted if name in ids and ids[name].status == "ready"]
-        return Decision(("-",), (*running, *chosen))
+        return Decision(prefixes, (*running, *chosen))
 
     return answer
 
@@ -227,6 +227,39 @@ def test_locks_follow_the_decision_and_are_given_back_at_the_end():
     run_out(scheduler, bridge)
     scheduler.step(bridge)
     assert bridge.residency.radix.locks == 0
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_missing_prefix_is_computed_by_one_request(comes):
+    """The others wait until it is in the cache, or until its first request has its first token."""
+
+    class EmptyRadix(FakeRadix):
+        """A cache that gets nothing until it is told to."""
+
+        here = False
+
+        def present(self, tokens, key):
+            return len(tokens) if self.here else 0
+
+        def pin(self, tokens, key):
+            return super().pin(tokens, key) if self.here else None
+
+    scheduler, bridge = make(order("b", "a", "c", "d", prefixes=("A", "D")), FakeScheduler(slots=8))
+    bridge.residency.radix = radix = EmptyRadix()
+    tags = {"agent": "A", "prefix_tokens": 10}
+    scheduler.waiting_queue = [
+        *(FakeReq(name, range(20), 30, tags) for name in ("a", "b", "c")),
+        FakeReq("d", range(100, 120), 30, {"agent": "D", "prefix_tokens": 10}),
+    ]
+    scheduler.step(bridge)
+    assert scheduler.admitted == ["b", "d"]
+    assert {req.rid for req in scheduler.waiting_queue} == {"a", "c"}
+    radix.here = comes
+    scheduler.step(bridge)
+    assert scheduler.admitted == (["b", "d", "a", "c"] if comes else ["b", "d", "a"])
+    scheduler.step(bridge)
+    assert scheduler.admitted == ["b", "d", "a", "c"]
+    assert not scheduler.waiting_queue
 
 
 def test_memory_pressure_unlocks_before_a_decode_step():
