@@ -7,6 +7,7 @@ from agents_cases import TINY
 from topas_agents._config import Imitation, Scenarios
 from topas_agents._labels import Labels, collect, join, read_labels, write_labels
 from topas_agents._policy import Look
+from topas_agents._policy import idle
 from topas_agents._scenarios import draw_scenario, scenario_world
 from topas_agents._teachers import Hindsight, Imitated, Planned, make_teacher
 from topas_env import InputError, simulate
@@ -109,7 +110,9 @@ def test_labels(tmp_path):
     assert (labels.rows[present][:, 0] == 1.0).all()
     assert (labels.rows[~present] == 0.0).all()
     assert not labels.known[~present].any()
-    assert labels.known[:, 0].all()  # the incumbent
+    still = [idle(rows[:n])[0] for rows, n in zip(labels.rows, labels.n_candidates, strict=True)]
+    assert (labels.known[:, 0] == ~np.array(still)).all()  # the incumbent, unless the engine would stand still
+    assert 0 < sum(still) < len(still)
     assert (labels.known | (labels.origin == 0)).all()  # what a compiled policy would choose
     assert labels.known.sum(axis=1).max() <= 14
     assert (np.where(labels.known, labels.regret, np.inf).min(axis=1) == 0.0).all()

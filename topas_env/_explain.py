@@ -94,8 +94,9 @@ def explain(snapshot: Snapshot, policy: Any) -> Explanation:
     from topas_env._pack import pack
 
     compiled = getattr(policy, "compiled", lambda: None)()
-    if compiled is not None:
-        policy.decide(snapshot)  # loads the kernels, so that the time below is that of a decision
+    if compiled is not None or hasattr(policy, "decide_view"):
+        policy.decide(snapshot)  # loads kernels and weights, so that the time below is that of a decision
+        policy.reset()
     start = time.perf_counter()
     decision = policy.decide(snapshot)
     decision_ms = (time.perf_counter() - start) * 1e3

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice, empty_choice
 from topas_env._core.decide import decide, score
-from topas_env._core.jit import notice_compilation
 from topas_env._core.run import proceed, run
 from topas_env._core.world import END, GROW, STUCK, World
 from topas_env._decision import Decision, check_decision
@@ -81,7 +80,6 @@ def simulate(
     charged = 0.0 if decision_time_s is None or measured else float(decision_time_s)
     if not 0.0 <= charged < np.inf:
         raise InputError(f"decision_time_s: expected seconds of at least 0 or 'measured', got {decision_time_s!r}")
-    notice_compilation()
     policy.reset(seed=seed)
     w = new_world(
         workload,

@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba.core import config
+from numba.core import config, event
 
-__all__ = ["cache_dir", "i64", "inner", "kernel", "kernels_compiled", "lean", "notice_compilation"]
+__all__ = ["cache_dir", "i64", "inner", "kernel", "lean"]
 
 # To 64 bits: numba compiles a function anew for each width of integer, and for each Python constant, that it is given.
 i64: Any = np.int64
 F = TypeVar("F", bound=Callable[..., Any])
 _HERE = Path(__file__).resolve().parent
-_STAMP = "compiled"
 
 
 def _sources_key() -> str:
@@ -86,17 +85,22 @@ def lean(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 
 
-def kernels_compiled() -> bool:
-    """Tells whether an earlier process has compiled the kernels of these sources."""
-    return (cache_dir() / _STAMP).exists()
+class _Notice(event.Listener):
+    """Says once a process, on standard error, that a kernel is being compiled and not read from the cache."""
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def on_start(self, event: Any) -> None:
+        """Called before a function is compiled."""
+        if not self.told and event.data["dispatcher"].py_func.__module__.startswith("topas_env."):
+            self.told = True
+            words = "topas-env: compiling this part of the simulator, once after installation (up to a minute) ..."
+            print(words, file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        """Called after it."""
 
 
-def notice_compilation() -> None:
-    """Says once, on standard error, that the first use compiles; does nothing when the cache is warm."""
-    stamp = cache_dir() / _STAMP
-    if not stamp.exists():
-        print(
-            "topas-env: compiling the simulator, once after installation (half a minute to a minute) ...",
-            file=sys.stderr,
-        )
-        stamp.touch()
+_events: Any = event  # numba has no types
+_events.register("numba:compile", _Notice())

@@ -132,9 +132,10 @@ def _print(answer: "Explanation", line: int | None) -> None:
     signs = dict(zip(_TERMS, "+---+", strict=True))
     parts = "  ".join(f"{signs[term]} {term} {_seconds(terms[term])}" for term in _TERMS)
     out.print(f"  score {_seconds(found['score_s'])} s  =  {parts}", soft_wrap=True)
-    states = "1 state" if found["candidates"] == 1 else f"{found['candidates']} states"
-    out.print(f"  {states} scored, decided in {number(found['decision_ms'], 2)} ms")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="The best candidates", title_justify="left")
+    states = f"{found['candidates']} states scored, " if found["candidates"] > 1 else ""
+    out.print(f"  {states}decided in {number(found['decision_ms'], 2)} ms")
+    title = "The states that TOPAS scores best"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("score s", justify="right")
     for term in _TERMS:
         table.add_column(term, justify="right")
