@@ -6,8 +6,7 @@ import pytest
 from agents_cases import TINY
 from topas_agents._config import Imitation, Scenarios
 from topas_agents._labels import Labels, collect, join, read_labels, write_labels
-from topas_agents._policy import Look
-from topas_agents._policy import idle
+from topas_agents._policy import Look, idle
 from topas_agents._scenarios import draw_scenario, scenario_world
 from topas_agents._teachers import Hindsight, Imitated, Planned, make_teacher
 from topas_env import InputError, simulate
