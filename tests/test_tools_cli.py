@@ -32,6 +32,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return ended.value.code, captured.out, captured.err
 
 
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "--version")
+    assert status == 0
+    assert re.fullmatch(r"topas-env \d+\.\d+\S*\n", out)
+
+
 def snapshot() -> dict[str, Any]:
     """Two agents of which the first is resident; a request of each, one running and one ready."""
     return {

@@ -1,5 +1,7 @@
 """The table of subcommands."""
 
+from typing import Annotated
+
 import typer
 
 from topas_env.cli import (
@@ -26,6 +28,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"topas-env {version('topas-env')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Takes what stands before a subcommand."""
+    del version
 
 
 def _epilog(line: str) -> str:

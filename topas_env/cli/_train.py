@@ -15,7 +15,7 @@ EXAMPLE = "topas train --config examples/train.toml --out out/train"
 
 def train(
     config: Annotated[
-        Path, typer.Option("--config", "-c", help="TOML or JSON file; examples/train.toml names it all.")
+        Path, typer.Option("--config", "-c", help="TOML or JSON file; examples/train.toml is the run behind what ships.")
     ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run, instead of the file's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
