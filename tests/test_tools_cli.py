@@ -198,7 +198,7 @@ def test_explain_for_a_person(capsys: pytest.CaptureFixture[str], snapshot_file:
     code, out, _ = run(capsys, "explain", snapshot_file, "--set", "beta=2")
     assert code == 0
     assert "newly admitted: r2" in out
-    assert "best candidates" in out
+    assert "TOPAS scores best" in out
 
 
 def test_explain_sets_parameters(capsys: pytest.CaptureFixture[str], snapshot_file: Path) -> None:

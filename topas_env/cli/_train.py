@@ -14,9 +14,7 @@ EXAMPLE = "topas train --config examples/train.toml --out out/train"
 
 
 def train(
-    config: Annotated[
-        Path, typer.Option("--config", "-c", help="TOML or JSON file; examples/train.toml is the run behind what ships.")
-    ],
+    config: Annotated[Path, typer.Option("--config", "-c", help="TOML or JSON file, as examples/train.toml.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run, instead of the file's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the training record as JSON.")] = False,
