@@ -84,21 +84,18 @@ class Residency:
         if now - self._probed_s < (0.05 if self.radix.reads_only else 0.25):
             return [name for name in self._cached if name not in self.pins]
         self._probed_s = now
-        self._cached = [
-            name
-            for name, agent in agents.items()
-            if name not in self.pins
-            and agent.length > 0
-            and agent.key is not None
-            and self.radix.present(agent.tokens[: agent.length], agent.key) >= agent.length
-        ]
+        self._cached = [name for name, agent in agents.items() if name not in self.pins and self._is_whole(agent)]
         return self._cached
 
     def missing(self, agent: AgentPrefix) -> bool:
         """Tells whether an agent has a known prefix that is not whole in memory."""
-        if agent.length == 0 or agent.key is None or agent.name in self.pins:
-            return False
-        return self.radix.present(agent.tokens[: agent.length], agent.key) < agent.length
+        return agent.name not in self.pins and self._is_whole(agent) is False
+
+    def _is_whole(self, agent: AgentPrefix) -> bool | None:
+        """Tells whether an agent's prefix is whole in memory; None while it is not known."""
+        if agent.length == 0 or agent.key is None:
+            return None
+        return self.radix.present(agent.tokens[: agent.length], agent.key) >= agent.length
 
     def _release(self, name: str) -> None:
         pin: Any = self.pins.pop(name)

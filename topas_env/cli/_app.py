@@ -32,9 +32,9 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from topas_env import __version__
 
-        typer.echo(f"topas-env {version('topas-env')}")
+        typer.echo(f"topas-env {__version__}")
         raise typer.Exit
 
 
