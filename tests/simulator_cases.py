@@ -171,7 +171,7 @@ def check_world(w: World, before: float) -> None:
         assert 0 <= r["cached"] <= r["suffix"]
         assert r["generated"] <= w.requests[row]["output"]
         if row in running:
-            held += int(r["suffix"] + r["generated"])
+            held += int(r["suffix"] + r["generated"] + w.requests[row]["copy"])
             counts[r["agent"]] += 1
             assert v.agents[r["agent"]]["resident"] == 1
     assert len(running) <= w.physics[0]["max_running"]

@@ -71,7 +71,7 @@ class LiveSnapshots:
         """Returns the snapshot of a world at a scheduling point."""
         v = w.v
         head = v.head[0]
-        if self._engine is None:
+        if self._engine is None or self._engine.reserve_ratio != head["reserve_ratio"]:
             self._engine = EngineCosts(
                 prefill_base_s=float(head["prefill_base"]),
                 prefill_s_per_token=float(head["prefill_token"]),

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.layout import HISTORY_LIMIT, View, empty_view
+from topas_env._core.own_pass import ORDERS
 from topas_env._core.world import (
     AGENT_STATE,
     CALL_RESULT,
@@ -80,6 +81,7 @@ def new_world(
     *,
     believed: EngineProfile | None = None,
     manages_prefixes: bool = True,
+    sglang_order: str = "",
     profile_s: dict[tuple[str, str], float] | None = None,
     decision_s: float = 0.0,
     record: int = 1,
@@ -95,6 +97,7 @@ def new_world(
         believed: What policies are told about speeds; the profile by default. Budget, slots and reservation are always
             the engine's own.
         manages_prefixes: Whether the policy does; decides who has a host tier where the profile says `topas-only`.
+        sglang_order: `fcfs` or `lpm` where SGLang's own pass admits and no policy; empty for a policy.
         profile_s: Expected service by (workflow, stage), seconds; the workload's own by default.
         decision_s: The engine stands still for so long after each decision.
         record: 0 for no logs, 1 for the table of decisions, 2 for everything that plots need.
@@ -145,7 +148,7 @@ def new_world(
     return World(
         v=v,
         trace=workload.trace,
-        physics=physics_row(profile, tier, decision_s),
+        physics=physics_row(profile, tier, decision_s, ORDERS[sglang_order]),
         clock=clock,
         agents=agents,
         tasks=np.zeros(tasks_capacity, TASK_STATE),
@@ -167,7 +170,7 @@ def new_world(
     )
 
 
-def physics_row(profile: EngineProfile, tier: bool, decision_s: float) -> NDArray[Any]:
+def physics_row(profile: EngineProfile, tier: bool, decision_s: float, own_pass: int = 0) -> NDArray[Any]:
     p = np.zeros(1, PHYSICS)
     p["budget"] = min(profile.kv_budget_tokens, 2**62)
     p["max_running"] = min(profile.max_running_requests, 2**62)
@@ -187,6 +190,11 @@ def physics_row(profile: EngineProfile, tier: bool, decision_s: float) -> NDArra
     p["decision"] = decision_s
     p["latency"] = profile.call_latency_s
     p["overlap"] = profile.overlap
+    p["reserve_first"] = profile.reserve_ratio
+    if profile.reserve_decay_steps > 0:
+        p["reserve_least"] = profile.reserve_min_ratio
+        p["reserve_decay"] = (profile.reserve_ratio - profile.reserve_min_ratio) / profile.reserve_decay_steps
+    p["own_pass"] = own_pass
     return p
 
 

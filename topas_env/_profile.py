@@ -14,7 +14,12 @@ __all__ = ["EngineProfile", "load_profile", "profile_names"]
 
 _FOLDER = Path(__file__).resolve().parent / "profiles"
 _DEEPEST_BASE = 8
-_COUNTS = {"kv_budget_tokens": 1, "max_running_requests": 1, "chunk_tokens": 1}  # with the least value
+_COUNTS = {
+    "kv_budget_tokens": 1,
+    "max_running_requests": 1,
+    "chunk_tokens": 1,
+    "reserve_decay_steps": 0,
+}  # with the least value
 _SECONDS = {  # and whether it must be above 0
     "prefill_base_s": False,
     "prefill_s_per_token": True,
@@ -27,8 +32,15 @@ _SECONDS = {  # and whether it must be above 0
     "load_s_per_token": True,
     "offload_s_per_token": False,
     "reserve_ratio": False,
+    "reserve_min_ratio": False,
 }
-_LATER = {"prefill_s_per_kv_token": 0.0, "call_latency_s": 0.0, "overlap": False}  # left out where they do nothing
+_LATER = {  # left out where they do nothing
+    "prefill_s_per_kv_token": 0.0,
+    "call_latency_s": 0.0,
+    "overlap": False,
+    "reserve_min_ratio": 0.0,
+    "reserve_decay_steps": 0,
+}
 
 
 class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,6 +69,9 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             token ends takes part in one more decode step.
         reserve_ratio: Share of the tokens that a request may still generate that is reserved for it.
         reserve_cap_tokens: Most tokens that the ratio is applied to; None for no cap.
+        reserve_min_ratio: What the ratio falls to, where it falls.
+        reserve_decay_steps: Decode steps in which it does so; 0 for a constant ratio. SGLang's falls from 0.7 to 0.098
+            in 600, is at 0.7 again after an idle moment, and becomes what the requests have used when one is retracted.
         rebuild: How the output of a preempted request is rebuilt: `prefill` (SGLang) or `decode` (the paper's charge).
         host_tier: Who may load prefixes from host memory: `all`, `none` or `topas-only` (our assumption of the paper).
         eviction: `lazy` (a released prefix stays until its memory is needed) or `eager`.
@@ -82,6 +97,8 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     offload_s_per_token: float
     reserve_ratio: float
     reserve_cap_tokens: int | None = None
+    reserve_min_ratio: float = 0.0
+    reserve_decay_steps: int = 0
     rebuild: Literal["prefill", "decode"] = "prefill"
     host_tier: Literal["all", "none", "topas-only"] = "all"
     eviction: Literal["lazy", "eager"] = "lazy"
@@ -98,6 +115,8 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             check_count(self.reserve_cap_tokens, "$.reserve_cap_tokens")
         for name, positive in _SECONDS.items():
             check_seconds(getattr(self, name), f"$.{name}", positive=positive)
+        if self.reserve_min_ratio > self.reserve_ratio:
+            fail("$.reserve_min_ratio", f"must be at most reserve_ratio = {self.reserve_ratio}", self.reserve_min_ratio)
         if self.step_base_s + self.step_s_per_request + self.step_s_per_kv_token == 0:
             fail("$.step_base_s", "a decode step must take time", self.step_base_s)
 

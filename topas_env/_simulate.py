@@ -31,7 +31,7 @@ ProfileLike = str | Path | Mapping[str, Any] | EngineProfile
 
 
 class PolicyLike(Protocol):
-    """What a policy must have; `manages_prefixes`, `compiled` and `decide_view` are read where they exist.
+    """What a policy must have. `manages_prefixes`, `sglang_order` and `compiled` of `Policy` are read where they exist.
 
     A policy with `decide_view(v, choice)` writes there what `decide` would say. Where it has
     `note_arrivals(arrivals_per_s)` too, that gets the snapshot's history before, float64 (n_workflows,).
@@ -86,6 +86,7 @@ def simulate(
         engine,
         believed=None if believed is None else _profile(believed),
         manages_prefixes=bool(getattr(policy, "manages_prefixes", False)),
+        sglang_order=getattr(policy, "sglang_order", ""),
         profile_s=known_services(workload, engine),
         decision_s=charged,
         record=2 if record else 1,

@@ -15,23 +15,20 @@ import numpy as np
 from topas_bridge._config import BridgeConfig
 from topas_bridge._lengths import VARIABLE as LENGTHS
 from topas_bridge._replay import Replay, ReplayOptions, replay
-from topas_bridge._serve import serve_environment
+from topas_bridge._serve import ENGINE_POLICIES, serve_environment
 from topas_bridge._steps import VARIABLE as STEPS
 from topas_bridge.testing import Server, start_server
 from topas_env import Workflow, Workload
 from topas_env._errors import InputError
 
-__all__ = ["ENGINE_POLICIES", "BenchPlan", "bench_endpoint", "bench_policies", "summary"]
-
-ENGINE_POLICIES = ("sglang-fcfs", "sglang-lpm")
-"""SGLang alone with its own schedule policies."""
+__all__ = ["BenchPlan", "bench_endpoint", "bench_policies", "summary"]
 
 
 class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison of policies on real servers.
 
     Attributes:
-        policies: Names from the registry, and from `ENGINE_POLICIES`.
+        policies: Names from the registry; those of `ENGINE_POLICIES` are SGLang alone.
         traces: The traces, replayed one after the other on each policy's server; each policy gets all of them.
         warm_up: Traces that are replayed first and not counted, so that statistics have been learned.
         flags: SGLang's flags, the same for all.
@@ -125,8 +122,7 @@ def bench_policies(
         InputError: Before anything starts, if a policy is unknown or SGLang is missing.
     """
     for policy in plan.policies:
-        if policy not in ENGINE_POLICIES:
-            serve_environment(msgspec.structs.replace(plan.config, policy=policy))
+        serve_environment(msgspec.structs.replace(plan.config, policy=policy))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(json.dumps(_settings(plan), indent=1))
     lines = []
@@ -174,7 +170,7 @@ def _server(plan: BenchPlan, policy: str, folder: Path) -> contextlib.AbstractCo
     flags = [*plan.flags]
     config = None
     if policy in ENGINE_POLICIES:
-        flags += ["--schedule-policy", policy.removeprefix("sglang-")]
+        flags += ENGINE_POLICIES[policy]
     else:
         workflows = folder / "workflows.json"
         workflows.write_bytes(msgspec.json.encode(_workflows(plan.traces)))

@@ -40,15 +40,15 @@ def bench_table(lines: list[dict[str, Any]]) -> str:
 def fidelity_table(found: Fidelity) -> str:
     """Returns the fidelity report: simulator against engine."""
     rows: list[tuple[str, ...]] = [
-        ("policy", "simulated as", "engine mean s", "simulator", "error", "engine p99 s", "simulator", "error", "speed")
+        ("policy", "engine mean s", "simulator", "error", "spread", "engine p99 s", "simulator", "error", "speed")
     ]
     rows += [
         (
             entry.policy,
-            entry.simulated_as,
             f"{entry.engine_mean_s:.3f}",
             f"{entry.simulated_mean_s:.3f}",
             f"{entry.mean_error_percent:+.1f}%",
+            f"{entry.spread_percent:.1f}%",
             f"{entry.engine_p99_s:.3f}",
             f"{entry.simulated_p99_s:.3f}",
             f"{entry.p99_error_percent:+.1f}%",

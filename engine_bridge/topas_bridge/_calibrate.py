@@ -11,7 +11,9 @@ import numpy as np
 from topas_env import EngineProfile
 from topas_env._errors import InputError
 
-__all__ = ["Measurements", "calibrate", "engine_facts", "fit_profile"]
+__all__ = ["RESERVATION_SOURCE", "Measurements", "calibrate", "engine_facts", "fit_profile", "reservation"]
+
+RESERVATION_SOURCE = "SGLang's new-token ratio: 0.7 times --schedule-conservativeness, falls to 0.14 of it in 600 steps"
 
 
 class Measurements(NamedTuple):
@@ -89,6 +91,7 @@ def fit_profile(name: str, measured: Measurements) -> EngineProfile:
             "*": measured_with,
             "load_s_per_token": "equal to prefill: there is no host tier",
             "decode_s_per_token": "median decode step of the batches measured",
+            "reserve_ratio": RESERVATION_SOURCE,
         },
         kv_budget_tokens=int(engine["kv"]),
         max_running_requests=int(engine["slots"]),
@@ -102,7 +105,7 @@ def fit_profile(name: str, measured: Measurements) -> EngineProfile:
         decode_s_per_token=max(typical, 1e-9),
         load_s_per_token=slope,
         offload_s_per_token=0.0,
-        reserve_ratio=1.0,
+        **reservation(engine),
         rebuild="prefill",
         host_tier="none",
         eviction="lazy",
@@ -168,8 +171,19 @@ async def _step(send: Any, batch: int, context: int, output: int) -> float:
     return max((await run(output) - await run(short)) / (output - short), 1e-9)
 
 
+def reservation(facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a profile that say what SGLang reserves for running requests, from `engine_facts`."""
+    first = min(0.7 * float(facts["conservativeness"]), 1.0)
+    return {
+        "reserve_ratio": first,
+        "reserve_min_ratio": 0.14 * first,
+        "reserve_decay_steps": 600,
+        "reserve_cap_tokens": 4096,
+    }
+
+
 async def engine_facts(session: Any) -> dict[str, Any]:
-    """Returns SGLang's own facts of a server: version, model, KV pool, slots, chunk, overlap scheduling."""
+    """Returns SGLang's own facts of a server: version, model, KV pool, slots, chunk, overlap, reservation."""
     async with session.get("/server_info") as answer:
         if answer.status != 200:
             raise InputError(f"{session._base_url}: no SGLang server: status {answer.status}")  # noqa: SLF001
@@ -184,4 +198,5 @@ async def engine_facts(session: Any) -> dict[str, Any]:
         "chunk": info.get("chunked_prefill_size") or 8192,
         "mixed": info.get("enable_mixed_chunk") or False,
         "overlap": not info.get("disable_overlap_schedule", False),
+        "conservativeness": info.get("schedule_conservativeness") or 1.0,
     }

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from topas_bridge._calibrate import engine_facts
+from topas_bridge._calibrate import RESERVATION_SOURCE, engine_facts, reservation
 from topas_bridge._engine_time import iterations
 from topas_bridge._steps import VARIABLE, EngineLog, read_log
 from topas_bridge.testing import start_server
@@ -102,7 +102,7 @@ def fit_log(name: str, log: EngineLog, calls: dict[str, tuple[float, float]], fa
             "*": measured,
             "load_s_per_token": "equal to prefill: there is no host tier",
             "decode_s_per_token": "median decode step",
-            "reserve_ratio": "mean of what SGLang reserved under the load",
+            "reserve_ratio": RESERVATION_SOURCE,
             "call_latency_s": "from sending to the queue (10th percentile), from the last token to the answer (median)",
         },
         kv_budget_tokens=int(facts["kv"]),
@@ -120,8 +120,7 @@ def fit_log(name: str, log: EngineLog, calls: dict[str, tuple[float, float]], fa
         overlap=bool(facts["overlap"]),
         load_s_per_token=token,
         offload_s_per_token=0.0,
-        reserve_ratio=float(np.mean([step.reserve_ratio for step in log.steps])),
-        reserve_cap_tokens=4096,
+        **reservation(facts),
         rebuild="prefill",
         host_tier="none",
         eviction="lazy",

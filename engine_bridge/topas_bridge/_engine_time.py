@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from topas_bridge._steps import EngineLog
 from topas_env import EngineProfile
 
-__all__ = ["Iterations", "iterations", "predicted_s", "profile_of_stretch"]
+__all__ = ["Iterations", "at_speed", "iterations", "predicted_s", "profile_of_stretch"]
 
 _TIMES = (
     *("prefill_base_s", "prefill_s_per_token", "prefill_s_per_kv_token", "step_base_s"),
@@ -77,8 +77,15 @@ def predicted_s(profile: EngineProfile, ran: Iterations) -> NDArray[np.float64]:
     return np.where(ran.prefill, prefill, step + profile.step_s_per_kv_token * ran.context)
 
 
+def at_speed(profile: EngineProfile, factor: float) -> EngineProfile:
+    """Returns the profile with all times of batches and steps `factor` times as long."""
+    return msgspec.structs.replace(profile, **{name: getattr(profile, name) * factor for name in _TIMES})
+
+
 def profile_of_stretch(profile: EngineProfile, ran: Iterations, begin_s: float, end_s: float) -> EngineProfile:
-    """Returns the profile with all speeds changed by one factor, and the reservation, as in a stretch of the log.
+    """Returns the profile with all speeds changed by one factor, as in a stretch of the log.
+
+    A constant reservation becomes the mean one of the stretch.
 
     Args:
         profile: The engine's profile.
@@ -90,6 +97,7 @@ def profile_of_stretch(profile: EngineProfile, ran: Iterations, begin_s: float, 
     if not inside.any():
         return profile
     factor = float(ran.seconds[inside].sum() / predicted_s(profile, ran)[inside].sum())
-    times = {name: getattr(profile, name) * factor for name in _TIMES}
-    ratio = float(ran.reserve_ratio[inside].mean())
-    return msgspec.structs.replace(profile, **times, reserve_ratio=ratio)
+    profile = at_speed(profile, factor)
+    if profile.reserve_decay_steps:
+        return profile
+    return msgspec.structs.replace(profile, reserve_ratio=float(ran.reserve_ratio[inside].mean()))

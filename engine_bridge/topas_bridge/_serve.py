@@ -9,9 +9,11 @@ from importlib.metadata import entry_points
 from topas_bridge._config import BridgeConfig, config_to_environment
 from topas_env._errors import InputError
 
-__all__ = ["PLUGIN", "check_installed", "names_model", "serve", "serve_environment", "tiny_setup"]
+__all__ = ["ENGINE_POLICIES", "PLUGIN", "check_installed", "names_model", "serve", "serve_environment", "tiny_setup"]
 
 PLUGIN = "topas"
+ENGINE_POLICIES = {"sglang-fcfs": ("--schedule-policy", "fcfs"), "sglang-lpm": ("--schedule-policy", "lpm")}
+"""SGLang alone, without the plugin, with its own schedule policies: the flags for each."""
 
 
 def check_installed(command: str, *modules: str) -> None:
@@ -39,6 +41,8 @@ def names_model(flags: Sequence[str]) -> bool:
 def serve_environment(config: BridgeConfig) -> dict[str, str]:
     """Returns the variables with which SGLang's processes run the policy, after checking that they will.
 
+    None for SGLang alone.
+
     Raises:
         InputError: Without SGLang, without our plugin's entry point, or with an unknown policy.
     """
@@ -54,6 +58,10 @@ def serve_environment(config: BridgeConfig) -> dict[str, str]:
     if not any(point.name == PLUGIN for point in entry_points(group="sglang.srt.plugins")):
         raise InputError("topas serve: this package is not installed here, so SGLang cannot find it (pip install -e .)")
     make_bridge_policy(config)
+    if config.policy in ENGINE_POLICIES:
+        if config.shadow:
+            raise InputError(f"topas serve: --shadow: {config.policy} is SGLang without the plugin; name a policy")
+        return {}
     variables = config_to_environment(config)
     allowed = os.environ.get("SGLANG_PLUGINS", "")
     if allowed and PLUGIN not in [name.strip() for name in allowed.split(",")]:
@@ -80,9 +88,10 @@ def serve(config: BridgeConfig, flags: Sequence[str], *, tiny: str | None = None
         InputError: If the policy could not run; see `serve_environment`.
     """
     variables = serve_environment(config)
-    more: list[str] = []
+    more = list(ENGINE_POLICIES.get(config.policy, ()))
     if tiny is not None:
-        more, tiny_variables = tiny_setup(tiny)
+        tiny_model, tiny_variables = tiny_setup(tiny)
+        more += tiny_model
         path = [tiny_variables.pop("PYTHONPATH"), os.environ.get("PYTHONPATH", "")]
         variables |= tiny_variables | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
     elif not names_model(flags):

@@ -8,6 +8,7 @@ from topas_policies._more_topas import TopasKeep
 from topas_policies._policy import Policy
 from topas_policies._registry import PolicyInfo, make_policy, policy_info, policy_names, register_policy
 from topas_policies._rollout import Rollout, RolloutReport
+from topas_policies._sglang import SGLangFCFS, SGLangLPM
 from topas_policies._topas import Topas, TopasAging, TopasBase, TopasReuse
 from topas_policies._tuned import Tuned
 
@@ -33,6 +34,8 @@ __all__ = [
     "QueuePolicy",
     "Rollout",
     "RolloutReport",
+    "SGLangFCFS",
+    "SGLangLPM",
     "Topas",
     "TopasAging",
     "TopasBase",
@@ -48,6 +51,7 @@ __all__ = [
 _BASELINES = (FCFS, LPM, ParrotFCFS, LAS, SPF, SRPT, GatedLPM)
 _TOPAS = (Topas, TopasBase, TopasReuse, TopasAging)
 _HOLD = (HoldMany, HoldDepth)
+_ENGINE = (SGLangFCFS, SGLangLPM)
 _LITERATURE = (KVFlow, Continuum, InferCept, PLAS, ATLAS, BoundedLPM, HRRN, TopasKeep)
-for _policy in (*_BASELINES, *_TOPAS, *_HOLD, Rollout, Tuned, *_LITERATURE):
+for _policy in (*_BASELINES, *_TOPAS, *_HOLD, Rollout, Tuned, *_LITERATURE, *_ENGINE):
     register_policy(_policy.name, _policy)

@@ -22,11 +22,14 @@ class Policy(ABC):
             `topas-only` of an engine profile looks at it.
         plans_ahead: Whether a decision plays the future out, which takes far longer than a queue order does. Only the
             order in which a suite runs its policies looks at it.
+        sglang_order: `fcfs` or `lpm` where a simulated engine runs without the policy, on SGLang's own queue of that
+            order; empty for every policy that decides.
     """
 
     name: str = "policy"
     manages_prefixes: bool = False
     plans_ahead: bool = False
+    sglang_order: str = ""
 
     def reset(self, *, seed: int | None = None) -> None:  # noqa: B027 (most policies remember nothing)
         """Forgets what the policy remembers of earlier snapshots; called before every run.

@@ -13,7 +13,7 @@ from topas_env._errors import InputError
 from topas_policies import make_policy
 
 FACTS = {"version": "x", "model": "m", "device": "cpu", "kv": 4096, "slots": 16, "chunk": 512}
-FACTS |= {"mixed": False, "overlap": True}
+FACTS |= {"mixed": False, "overlap": True, "conservativeness": 0.5}
 
 
 def made_log(batches=200, *, launch=1.0, slower_after=None):
@@ -48,7 +48,8 @@ def test_the_fit_finds_the_engine_that_made_the_log():
     found += [profile.step_base_s, profile.step_s_per_request, profile.step_s_per_kv_token, profile.call_latency_s]
     assert found == pytest.approx([0.004, 1e-5, 5e-6, 0.002, 3e-4, 1e-6, 0.005], rel=1e-6)
     assert profile.overlap
-    assert profile.reserve_ratio == pytest.approx(0.5)
+    assert (profile.reserve_ratio, profile.reserve_min_ratio) == (pytest.approx(0.35), pytest.approx(0.049))
+    assert profile.reserve_decay_steps == 600
     assert max(fit.prefill_error, fit.step_error) < 1e-6
     assert fit.prefills + fit.steps == 398  # the last batch of each stretch has no successor
 
@@ -77,7 +78,11 @@ def test_a_stretch_has_the_speed_that_the_engine_had_in_it():
     assert first.step_base_s == pytest.approx(profile.step_base_s, rel=1e-6)
     assert second.step_base_s == pytest.approx(1.5 * profile.step_base_s, rel=1e-6)
     assert second.prefill_s_per_kv_token == pytest.approx(1.5 * profile.prefill_s_per_kv_token, rel=1e-6)
-    assert (first.reserve_ratio, second.reserve_ratio) == (pytest.approx(0.7), pytest.approx(0.3))
+    assert first.reserve_ratio == second.reserve_ratio == profile.reserve_ratio
+    constant = msgspec.structs.replace(profile, reserve_decay_steps=0)
+    spans = ((0.0, middle), (middle, np.inf))
+    ratios = [profile_of_stretch(constant, ran, *span).reserve_ratio for span in spans]
+    assert ratios == [pytest.approx(0.7), pytest.approx(0.3)]
     assert profile_of_stretch(profile, ran, -2.0, -1.0) == profile
     assert predicted_s(second, ran)[-1] == pytest.approx(ran.seconds[-1], rel=1e-6)
 
@@ -96,7 +101,8 @@ def test_fidelity_uses_the_log_and_the_time_of_decisions(tmp_path):
     line = {"policy": "spf", "trace": 0, "mean_jct_s": float(jct.mean()), "p99_jct_s": float(np.percentile(jct, 99))}
     line |= {"decision_ms": 250.0, "began_s": calls["r1"][0], "ended_s": 1e9}
     entry = fidelity([line], (workload,), profile, tmp_path).policies[0]
-    assert entry.mean_error_percent == pytest.approx(0.0, abs=1e-9)
-    assert entry.p99_error_percent == pytest.approx(0.0, abs=1e-9)
+    assert 0.1 < entry.spread_percent < 3.0  # of runs at speeds that differ by 1%
+    assert entry.mean_error_percent == pytest.approx(0.0, abs=2.0)
+    assert entry.p99_error_percent == pytest.approx(0.0, abs=2.0)
     assert entry.slowness == pytest.approx(1.5, rel=1e-6)
     assert fidelity([line], (workload,), profile).policies[0].mean_error_percent < -5.0

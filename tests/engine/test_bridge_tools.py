@@ -10,10 +10,11 @@ import pytest
 from engine.fake_engine import FakeReq
 from topas_bridge import client as tagging
 from topas_bridge._calibrate import Measurements, fit_profile
-from topas_bridge._config import BridgeConfig, config_from_environment, config_to_environment
+from topas_bridge._config import VARIABLE, BridgeConfig, config_from_environment, config_to_environment
 from topas_bridge._lengths import _end_in_time
 from topas_bridge._replay import CallRecord, Replay
 from topas_bridge._scale import scale_workload
+from topas_bridge._serve import serve
 from topas_bridge._workflows import read_workflows
 from topas_bridge.engine.version import version_tuple
 from topas_env import load_workload
@@ -74,6 +75,7 @@ def test_scaling_keeps_the_shape_of_a_workload():
 
 def test_fit_finds_the_lines_that_made_the_points():
     engine = {"version": "x", "model": "m", "device": "cpu", "kv": 4096, "slots": 16, "chunk": 512, "mixed": False}
+    engine |= {"conservativeness": 2.0}
     prefill = [(n, 0.004 + 2e-5 * n) for n in (32, 128, 512, 1024)]
     steps = [(n, n * c, 0.002 + 3e-4 * n + 1e-6 * n * c) for n in (1, 4, 16) for c in (50, 250)]
     profile = fit_profile("p", Measurements(prefill, steps, engine))
@@ -83,6 +85,23 @@ def test_fit_finds_the_lines_that_made_the_points():
     assert profile.step_s_per_request == pytest.approx(3e-4, rel=1e-6)
     assert profile.step_s_per_kv_token == pytest.approx(1e-6, rel=1e-6)
     assert (profile.kv_budget_tokens, profile.max_running_requests, profile.chunk_tokens) == (4096, 16, 512)
+    assert (profile.reserve_ratio, profile.reserve_min_ratio) == (1.0, pytest.approx(0.14))
+
+
+@pytest.mark.engine
+def test_sglang_alone_is_started_with_its_own_schedule_policy(monkeypatch):
+    started = []
+    monkeypatch.setattr("os.execve", lambda _, command, environment: started.append((command[3:], environment)))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for name in ("sglang-lpm", "spf"):
+        serve(BridgeConfig(policy=name), ["--model-path", "m"])
+    (alone, without), (plugged, with_plugin) = started
+    assert alone == ["--schedule-policy", "lpm", "--model-path", "m"]
+    assert plugged == ["--model-path", "m"]
+    assert VARIABLE in with_plugin
+    assert VARIABLE not in without
+    with pytest.raises(InputError, match="--shadow: sglang-lpm"):
+        serve(BridgeConfig(policy="sglang-lpm", shadow=True), ["--model-path", "m"])
 
 
 def test_summary_counts_failures_and_uses_sglangs_names():

@@ -3,12 +3,14 @@
 import pytest
 
 from engine.engine_kit import assert_clean, bridge, outcomes, server
+from topas_bridge._serve import ENGINE_POLICIES
 from topas_bridge.testing import make_prompts
 from topas_bridge.testing._chaos import CORRUPT
 from topas_policies import policy_names
 
 pytestmark = pytest.mark.engine
 COUNT = 200
+PLUGGED = [name for name in policy_names() if name not in ENGINE_POLICIES]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,9 @@ def test_forced_eviction_and_chunked_prefill_on_the_python_core(tiny_model, prom
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [*policy_names(), "chaos-all", "chaos-hold"])
+@pytest.mark.parametrize(
+    "policy", [*(name for name in policy_names() if name not in ENGINE_POLICIES), "chaos-all", "chaos-hold"]
+)
 def test_policy(tiny_model, prompts, reference, policy):
     with server(tiny_model, bridge(policy)) as running:
         check(running, prompts, reference)

@@ -10,6 +10,7 @@ from topas_env._core.jit import i64, lean
 from topas_env._core.layout import RUNNING
 from topas_env._core.lifecycle import next_event
 from topas_env._core.memory import drop_leaf, drop_prefix, log, make_room, unadmit
+from topas_env._core.own_pass import own_pass, take_copy
 from topas_env._core.world import LOG_ADMIT, LOG_LOAD, LOG_RELEASE, LOG_RESIDENT, PREFILL, World
 
 __all__ = ["apply"]
@@ -95,6 +96,8 @@ def _admit(w: World, row: int, credit: float) -> None:
     s.work = max(s.work, 1)
     c.n_prefill += 1
     agent = w.agents[r.agent]
+    if w.physics[0].own_pass:
+        take_copy(w, row)
     agent.n_running += 1
     agent.touched = c.time
     v.running[h.n_running] = row
@@ -167,6 +170,8 @@ def apply(w: World, choice: Choice) -> None:
             pass_time(w.clock, w.v.head, stall)
         else:
             c.time += stall
+    if w.physics[0].own_pass:
+        own_pass(w, choice)
     for i in range(h.n_running):
         w.requests[v.running[i]].take_work = 0
     for i in range(info.n_kept):

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from topas_env._core.jit import i64, lean
 from topas_env._core.memory import make_room
+from topas_env._core.own_pass import drop_copy
+from topas_env._core.reserve import lower_reserve
 from topas_env._core.world import DECODE, ITL_BINS, ITL_LEAST_S, ITL_RATIO, World
 
 __all__ = ["count_gap", "decoding", "pass_time", "run_decode", "step_time", "steps_time", "steps_until"]
@@ -150,12 +152,14 @@ def run_decode(w: World, until: float) -> int:
     if c.record >= 0:
         _count_steps(w, start, first, growth, k, new)
     c.steps += k
+    lower_reserve(w.v.head, w.physics, k)
     c.used += k * new
     for i in range(v.head[0].n_running):
         row = v.running[i]
         s = w.requests[row]
         if s.phase != DECODE:
             continue
+        drop_copy(w, row)
         if s.redo > 0:
             s.redo -= k
             continue

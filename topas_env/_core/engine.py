@@ -7,6 +7,7 @@ from topas_env._core.jit import lean
 from topas_env._core.lifecycle import complete_requests, next_event, process_events
 from topas_env._core.memory import integrate
 from topas_env._core.prefill import run_prefill
+from topas_env._core.reserve import reset_reserve
 from topas_env._core.world import DECODE, END, GROW, PAUSED, POINT, STUCK, World
 
 __all__ = ["advance", "iterate", "sample"]
@@ -79,12 +80,13 @@ def iterate(w: World) -> int:
     if c.next_arrival == len(w.trace.arrival) and h.n_live == 0:
         integrate(w.clock, c.time)
         return END
-    if h.n_ready > 0 and (c.dirty or (h.n_running == 0 and event == math.inf)):
+    if h.n_ready > 0 and ((c.dirty and not c.full) or (h.n_running == 0 and event == math.inf)):
         if not _has_room(w):
             return GROW
         integrate(w.clock, c.time)
         return POINT
     if h.n_running == 0:
+        reset_reserve(w.v.head, w.physics)
         sample(w)
         c.time = event
         return PAUSED
@@ -97,6 +99,8 @@ def iterate(w: World) -> int:
         if state == 0:  # every running request waits for a load
             pass_time(w.clock, w.v.head, until - c.time)
             c.time = max(c.time, until)
+    c.dirty |= c.again
+    c.again = 0
     sample(w)
     return STUCK if state == 2 else PAUSED
 

@@ -114,6 +114,9 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
         s.output = max(s.output, min(s.output + 1, data.max_new))
     s.work = 0
     s.redo = 0
+    s.copy = 0
+    s.place = c.next_place
+    c.next_place += 1
     s.last_token = math.nan
     shown = v.task_stages[task, pos]
     shown.status = READY
@@ -250,12 +253,13 @@ def _complete(w: World, row: int) -> None:
     s = w.requests[row]
     task, pos = i64(r.task), i64(r.pos)
     service = c.time - r.admitted
-    c.used -= r.suffix + r.generated
+    c.used -= r.suffix + r.generated + s.copy
     output = min(r.generated, max(w.trace.calls[s.call].output, 1))
     tokens = r.suffix + output
     agent = w.agents[r.agent]
     agent.n_running -= 1
     agent.touched = c.time
+    c.full = 0
     w.results[s.call].finish = c.time
     log(w.clock, w.log, LOG_FINISH, i64(r.agent), s.call)
     if c.record >= 0:

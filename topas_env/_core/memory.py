@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.jit import i64, lean
 from topas_env._core.layout import READY
+from topas_env._core.reserve import raise_reserve
 from topas_env._core.world import (
     DECODE,
     LOG_EVICT,
@@ -177,7 +178,11 @@ def unadmit(w: World, row: int, retracted: int) -> None:
     c = w.clock[0]
     r = w.v.requests[row]
     s = w.requests[row]
-    c.used -= r.suffix + r.generated
+    c.used -= r.suffix + r.generated + s.copy
+    s.copy = 0
+    s.place = c.next_place
+    c.next_place += 1
+    c.full = 0
     if s.phase != DECODE:
         c.n_prefill -= 1
     agent = w.agents[r.agent]
@@ -218,5 +223,6 @@ def make_room(w: World, tokens: int) -> int:
             return 2
         h.n_running -= 1
         unadmit(w, i64(w.v.running[h.n_running]), i64(1))
+        raise_reserve(w)
         return 1
     return 0

@@ -3,6 +3,7 @@
 from topas_env._core.decode import count_gap, decoding, pass_time, step_time
 from topas_env._core.jit import i64, lean
 from topas_env._core.memory import log, make_room
+from topas_env._core.own_pass import drop_copy, end_copy, iterations
 from topas_env._core.world import DECODE, LOG_FIRST_TOKEN, World
 
 __all__ = ["run_prefill"]
@@ -36,15 +37,18 @@ def _plan(w: World) -> tuple[int, int, int]:
         agent = w.agents[v.requests[row].agent]
         if room <= 0 or agent.ready_at > c.time:
             continue
-        s.take_prefix = min(room, agent.left - agent.planned)
-        agent.planned += s.take_prefix
+        if s.copy == 0:
+            s.take_prefix = min(room, agent.left - agent.planned)
+            agent.planned += s.take_prefix
         room -= s.take_prefix
         s.take_work = min(room, s.work)
         room -= s.take_work
         total += s.take_prefix + s.take_work
         if s.take_prefix + s.take_work > 0:
             r = v.requests[row]
-            left = agent.left - agent.planned + s.work - s.take_work
+            left = s.work - s.take_work
+            if s.copy == 0:
+                left += agent.left - agent.planned
             context += v.agents[r.agent].prefix + r.suffix + r.generated - left
         if s.take_work > 0 and s.take_work == s.work and s.redo == 0:
             growth += 1
@@ -107,14 +111,20 @@ def run_prefill(w: World) -> int:
         row = v.running[i]
         s = w.requests[row]
         if s.phase == DECODE:
+            drop_copy(w, row)
             if p.mixed:
                 _yield_token(w, row)
             continue
         if s.take_prefix + s.take_work == 0:
             continue
-        w.agents[v.requests[row].agent].left -= s.take_prefix
+        agent = w.agents[v.requests[row].agent]
+        if s.take_prefix > 0:
+            agent.left -= s.take_prefix
+            if agent.left == 0:
+                agent.whole_since = iterations(w.clock)
         s.work -= s.take_work
         if s.work == 0 and s.take_work > 0:
+            end_copy(w, row)
             s.phase = DECODE
             c.n_prefill -= 1
             _yield_token(w, row)

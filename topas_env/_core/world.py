@@ -79,6 +79,10 @@ PHYSICS = np.dtype(
         ("decision", "f8"),  # the engine stands still for so long after each decision
         ("latency", "f8"),  # from the end of a call to what follows it, the tool wait apart
         ("overlap", "i8"),  # 1: the end of a call is noticed one step late
+        ("reserve_first", "f8"),  # reserve ratio of an engine that was idle
+        ("reserve_least", "f8"),
+        ("reserve_decay", "f8"),  # by so much it falls in a decode step; 0: the ratio never changes
+        ("own_pass", "i8"),  # 1: SGLang's own admission pass, see own_pass.py
     ],
     align=True,
 )
@@ -102,6 +106,9 @@ CLOCK = np.dtype(
         ("n_prefill", "i8"),  # running requests that do not decode yet
         ("n_complete", "i8"),  # running requests that have all their output
         ("dirty", "i8"),  # something happened since the last decision
+        ("next_place", "i8"),
+        ("full", "i8"),  # SGLang's own pass found no room: none follows before a request has left
+        ("again", "i8"),  # another one follows the next batch
         ("leaf_head", "i8"),  # least recently used history leaf, -1: none
         ("leaf_tail", "i8"),
         ("leaf_tokens", "i8"),
@@ -137,6 +144,7 @@ AGENT_STATE = np.dtype(
         ("planned", "i8"),  # of them in the batch that is being planned
         ("ready_at", "f8"),  # when its load is done
         ("touched", "f8"),  # last use by a request
+        ("whole_since", "i8"),  # iterations that had been run when it was computed
     ],
     align=True,
 )
@@ -165,6 +173,8 @@ REQUEST_STATE = np.dtype(
         ("last_token", "f8"),
         ("take_prefix", "i8"),  # share in the batch that is being planned
         ("take_work", "i8"),
+        ("place", "i8"),  # in SGLang's waiting queue
+        ("copy", "i8"),  # tokens of the prefix that it computes for itself and holds until its prefill is done
     ],
     align=True,
 )

@@ -52,6 +52,7 @@ class HiddenTags:
     def __init__(self, policy: Any, workload: Workload, untagged: set[str], mistagged: set[str]) -> None:
         self.name: str = policy.name
         self.manages_prefixes = bool(getattr(policy, "manages_prefixes", False))
+        self.sglang_order = getattr(policy, "sglang_order", "")
         self.beta, self.rho = getattr(policy, "beta", None), getattr(policy, "rho", None)
         self._policy = policy
         self._untagged, self._mistagged = untagged, mistagged
