@@ -190,6 +190,7 @@ def physics_row(profile: EngineProfile, tier: bool, decision_s: float, own_pass:
     p["decision"] = decision_s
     p["latency"] = profile.call_latency_s
     p["overlap"] = profile.overlap
+    p["checked"] = profile.admission == "sglang"
     p["reserve_first"] = profile.reserve_ratio
     if profile.reserve_decay_steps > 0:
         p["reserve_least"] = profile.reserve_min_ratio

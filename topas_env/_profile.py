@@ -38,6 +38,7 @@ _LATER = {  # left out where they do nothing
     "prefill_s_per_kv_token": 0.0,
     "call_latency_s": 0.0,
     "overlap": False,
+    "admission": "chosen",
     "reserve_min_ratio": 0.0,
     "reserve_decay_steps": 0,
 }
@@ -67,6 +68,8 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             the answer's way to the client and the next request's way to the scheduler.
         overlap: Whether the engine runs a step ahead of the results (SGLang's default), so that a call which a stop
             token ends takes part in one more decode step.
+        admission: How the requests that a policy admits get in: `chosen`, all at once; `sglang`, through SGLang's checks:
+            each reserves all that it asked for while it is new, and of those that need a missing prefix one goes first.
         reserve_ratio: Share of the tokens that a request may still generate that is reserved for it.
         reserve_cap_tokens: Most tokens that the ratio is applied to; None for no cap.
         reserve_min_ratio: What the ratio falls to, where it falls.
@@ -97,6 +100,7 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     offload_s_per_token: float
     reserve_ratio: float
     reserve_cap_tokens: int | None = None
+    admission: Literal["chosen", "sglang"] = "chosen"
     reserve_min_ratio: float = 0.0
     reserve_decay_steps: int = 0
     rebuild: Literal["prefill", "decode"] = "prefill"

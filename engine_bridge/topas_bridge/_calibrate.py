@@ -172,9 +172,10 @@ async def _step(send: Any, batch: int, context: int, output: int) -> float:
 
 
 def reservation(facts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a profile that say what SGLang reserves for running requests, from `engine_facts`."""
+    """Returns the fields of a profile that say how SGLang admits and what it reserves, from `engine_facts`."""
     first = min(0.7 * float(facts["conservativeness"]), 1.0)
     return {
+        "admission": "sglang",
         "reserve_ratio": first,
         "reserve_min_ratio": 0.14 * first,
         "reserve_decay_steps": 600,

@@ -81,7 +81,7 @@ def test_ngram_drafts(tiny_model):
         assert answer["meta_info"]["spec_num_correct_drafts"] > 5  # the text is there to draft from
         state = assert_clean(running)
     assert state["faults"] == {}
-    assert state["counts"]["preemptions"] > 10
+    assert state["counts"]["preemptions"] > 3
 
 
 @pytest.mark.parametrize("evict", ["lazy", "forced"])

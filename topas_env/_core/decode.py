@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from topas_env._core.jit import i64, lean
 from topas_env._core.memory import make_room
-from topas_env._core.own_pass import drop_copy
 from topas_env._core.reserve import lower_reserve
+from topas_env._core.sglang_memory import drop_copy
 from topas_env._core.world import DECODE, ITL_BINS, ITL_LEAST_S, ITL_RATIO, World
 
 __all__ = ["count_gap", "decoding", "pass_time", "run_decode", "step_time", "steps_time", "steps_until"]

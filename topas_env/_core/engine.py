@@ -2,6 +2,7 @@
 
 import math
 
+from topas_env._core.admit import admit_wanted
 from topas_env._core.decode import pass_time, run_decode
 from topas_env._core.jit import lean
 from topas_env._core.lifecycle import complete_requests, next_event, process_events
@@ -85,6 +86,8 @@ def iterate(w: World) -> int:
             return GROW
         integrate(w.clock, c.time)
         return POINT
+    if c.n_wanted > 0:
+        admit_wanted(w)
     if h.n_running == 0:
         reset_reserve(w.v.head, w.physics)
         sample(w)
@@ -94,7 +97,7 @@ def iterate(w: World) -> int:
     if c.n_prefill > 0:
         state = run_prefill(w)
     if state == 0:
-        until = min(event, _next_load(w))
+        until = c.time if c.n_wanted > 0 else min(event, _next_load(w))
         state = run_decode(w, until)
         if state == 0:  # every running request waits for a load
             pass_time(w.clock, w.v.head, until - c.time)

@@ -3,7 +3,7 @@
 from topas_env._core.decode import count_gap, decoding, pass_time, step_time
 from topas_env._core.jit import i64, lean
 from topas_env._core.memory import log, make_room
-from topas_env._core.own_pass import drop_copy, end_copy, iterations
+from topas_env._core.sglang_memory import drop_copy, end_copy, iterations
 from topas_env._core.world import DECODE, LOG_FIRST_TOKEN, World
 
 __all__ = ["run_prefill"]

@@ -82,6 +82,7 @@ PHYSICS = np.dtype(
         ("reserve_first", "f8"),  # reserve ratio of an engine that was idle
         ("reserve_least", "f8"),
         ("reserve_decay", "f8"),  # by so much it falls in a decode step; 0: the ratio never changes
+        ("checked", "i8"),  # 1: SGLang's checks stand between a decision and its admissions, see admit.py
         ("own_pass", "i8"),  # 1: SGLang's own admission pass, see own_pass.py
     ],
     align=True,
@@ -108,6 +109,7 @@ CLOCK = np.dtype(
         ("dirty", "i8"),  # something happened since the last decision
         ("next_place", "i8"),
         ("full", "i8"),  # SGLang's own pass found no room: none follows before a request has left
+        ("n_wanted", "i8"),  # ready requests that the last decision admits and the engine has not let in yet
         ("again", "i8"),  # another one follows the next batch
         ("leaf_head", "i8"),  # least recently used history leaf, -1: none
         ("leaf_tail", "i8"),
@@ -173,7 +175,9 @@ REQUEST_STATE = np.dtype(
         ("last_token", "f8"),
         ("take_prefix", "i8"),  # share in the batch that is being planned
         ("take_work", "i8"),
-        ("place", "i8"),  # in SGLang's waiting queue
+        ("place", "i8"),  # in SGLang's waiting queue, or among the wanted ones
+        ("wanted", "i8"),  # 1: the last decision admits it
+        ("offer", "f8"),  # with this credit
         ("copy", "i8"),  # tokens of the prefix that it computes for itself and holds until its prefill is done
     ],
     align=True,
