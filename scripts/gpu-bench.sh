@@ -6,7 +6,7 @@ set -euo pipefail
 model="${1:-Qwen/Qwen2.5-32B-Instruct}"
 out="${2:-runs/gpu}"
 workloads="${WORKLOADS:-chain-3 dag-4 metagpt-tl}"
-policies="${POLICIES:-sglang-fcfs,sglang-lpm,fcfs,lpm,spf,gated-lpm,topas}"
+policies="${POLICIES:-sglang-fcfs,sglang-lpm,lpm,gated-lpm,hold-many,topas,rollout,learned}"
 python="${PYTHON:-python}"
 flags=(--model-path "$model" --mem-fraction-static "${MEM:-0.9}" --max-running-requests "${SLOTS:-64}")
 missing=()

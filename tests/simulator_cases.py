@@ -188,6 +188,7 @@ def check_world(w: World, before: float) -> None:
             assert (shown["status"] == WAITING) == (state["preds_left"] > 0)
             assert (shown["request"] >= 0) == (shown["status"] in (READY, RUNNING))
     assert leaves == c["leaf_tokens"]
+    assert c["n_wanted"] == int(w.requests["wanted"][ready].sum()) == int(w.requests["wanted"].sum())
     prefixes = 0
     for a, agent in enumerate(v.agents):
         assert agent["resident"] + agent["cached"] == w.agents[a]["in_memory"]

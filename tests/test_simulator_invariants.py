@@ -27,6 +27,14 @@ def test_invariants_of_sglangs_own_pass(seed: int, tasks: int, engine: int, orde
     walk(workload, profile, seed, record=2, sglang_order=order)
 
 
+@SETTINGS
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 10**6), st.booleans())
+def test_invariants_behind_sglangs_checks(seed: int, tasks: int, engine: int, overlap: bool) -> None:
+    workload = random_workload(seed, tasks)
+    profile = random_profile(engine, workload, admission="sglang", overlap=overlap, reserve_decay_steps=30)
+    walk(workload, profile, seed, record=2)
+
+
 def test_the_walk_meets_every_case() -> None:
     """The random runs are worth something only if they preempt, retract, force, load, compute and evict."""
     seen = dict.fromkeys(("preemptions", "retractions", "forced", "loads", "computes", "evictions"), 0)

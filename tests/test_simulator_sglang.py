@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -121,6 +122,38 @@ def test_lpm_puts_requests_of_one_missing_prefix_last_but_one() -> None:
     assert at_once == {"sglang-fcfs": [True, True, False], "sglang-lpm": [True, False, True]}
 
 
+def test_behind_the_checks_one_request_computes_a_missing_prefix_and_the_others_follow() -> None:
+    both = [("A", 0.0, 30, 30), ("A", 0.0, 30, 30)]
+    first_batch = 0.01 + (PREFIX + SUFFIX) * TOKEN_S
+    for overlap, later in ((False, first_batch), (True, first_batch + STEP_S)):
+        result = serve("fcfs", both, admission="sglang", overlap=overlap)
+        assert prefilled(result) == PREFIX + 2 * SUFFIX
+        assert int(result.world.clock[0]["batches"]) == 2
+        assert admitted_s(result) == pytest.approx([0.0, later])
+        assert len(result.decisions) == 1
+
+
+def test_behind_the_checks_a_new_request_reserves_all_that_it_asked_for() -> None:
+    both = [("A", 0.0, 30, 300), ("A", 0.03, 3, 300)]
+    result = serve("fcfs", both, admission="sglang", kv_budget_tokens=PREFIX + 2 * SUFFIX + 300)
+    assert admitted_s(result)[1] == pytest.approx(float(result.requests["finish_s"][0]))
+
+
+class EveryPrefix(FCFS):
+    """fcfs that asks for all prefixes."""
+
+    def decide(self, snapshot: Snapshot) -> Any:
+        return msgspec.structs.replace(super().decide(snapshot), prefixes=("A", "B"))
+
+
+def test_behind_the_checks_no_prefix_comes_without_a_request() -> None:
+    engine = load_profile("toy", **ENGINE)
+    requests = [("A", 0.0, 30, 30), ("B", 0.05, 3, 3)]
+    for admission, tokens in (("chosen", 2 * PREFIX), ("sglang", PREFIX)):
+        profile = load_profile(engine, admission=admission)
+        assert simulate(draw(requests), EveryPrefix(), profile=profile).decisions["resident_tokens"][0] == tokens
+
+
 @pytest.mark.parametrize("name", ["sglang-fcfs", "sglang-lpm"])
 def test_the_compiled_run_is_the_plain_one(name: str) -> None:
     workload = load_workload("dag-4", num_tasks=60, arrival_rate=0.1, seed=3)
@@ -185,5 +218,8 @@ def test_profiles_say_when_it_moves() -> None:
     assert not {"reserve_min_ratio", "reserve_decay_steps"} & load_profile("toy").to_dict().keys()
     with pytest.raises(InputError, match=r"\$.reserve_min_ratio.*at most reserve_ratio.*0.8"):
         load_profile("toy", reserve_ratio=0.7, reserve_min_ratio=0.8)
+    assert "admission" not in load_profile("toy").to_dict()
+    with pytest.raises(InputError, match=r"\$.admission.*none"):
+        load_profile("toy", admission="none")
     with pytest.raises(InputError, match=r"\$.reserve_decay_steps.*-1"):
         load_profile("toy", reserve_decay_steps=-1)

@@ -68,8 +68,8 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             the answer's way to the client and the next request's way to the scheduler.
         overlap: Whether the engine runs a step ahead of the results (SGLang's default), so that a call which a stop
             token ends takes part in one more decode step.
-        admission: How the requests that a policy admits get in: `chosen`, all at once; `sglang`, through SGLang's checks:
-            each reserves all that it asked for while it is new, and of those that need a missing prefix one goes first.
+        admission: How the requests that a policy admits get in: `chosen`, all at once; `sglang`, through SGLang's
+            checks: a new one reserves all that it asked for, and of those that need a missing prefix one goes first.
         reserve_ratio: Share of the tokens that a request may still generate that is reserved for it.
         reserve_cap_tokens: Most tokens that the ratio is applied to; None for no cap.
         reserve_min_ratio: What the ratio falls to, where it falls.

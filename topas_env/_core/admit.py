@@ -1,8 +1,9 @@
 """Requests and prefixes that come in: at once where a decision says so, or through SGLang's own checks.
 
 Where the engine checks (`physics.checked`), the admissions of a decision are wishes: SGLang's pass takes them in order.
-A new request reserves all the tokens that it asked for, and the first that does not fit ends the matter until the policy
-is asked again. Of those that need a prefix which is not in memory one goes first; the others follow when it is there.
+A new request reserves all that it asked for, and the first that does not fit ends the matter until the policy is asked
+again. Of those that need a prefix which is not in memory one goes first; the others follow when it is there. A request
+that has made no token since it was admitted is not preempted.
 """
 
 import math
@@ -14,7 +15,7 @@ from topas_env._core.memory import drop_leaf, log, make_room
 from topas_env._core.sglang_memory import on_device, room_left, take_copy, tokens
 from topas_env._core.world import LOG_ADMIT, LOG_LOAD, LOG_RESIDENT, PREFILL, World
 
-__all__ = ["admit", "admit_wanted", "compact_ready", "enter", "load", "want"]
+__all__ = ["admit", "admit_wanted", "compact_ready", "enter", "keep_new", "load", "want"]
 
 
 @lean
@@ -48,8 +49,8 @@ def load(w: World, agent: int) -> None:
     c = w.clock[0]
     state = w.agents[agent]
     if state.in_memory and state.ready_at == math.inf:
-        tokens = w.v.agents[agent].prefix
-        state.ready_at = max(c.channel_free, c.time) + w.physics[0].load_token * tokens
+        size = w.v.agents[agent].prefix
+        state.ready_at = max(c.channel_free, c.time) + w.physics[0].load_token * size
         c.channel_free = state.ready_at
         c.loads += 1
         log(w.clock, w.log, LOG_LOAD, agent, i64(-1))
@@ -71,6 +72,7 @@ def admit(w: World, row: int, credit: float) -> None:
         drop_leaf(w, i64(r.task), i64(r.pos))
     c.used += r.suffix + r.generated
     s.phase = PREFILL
+    s.progress = r.generated
     s.work = r.suffix - r.cached
     s.redo = 0
     if w.physics[0].rebuild_decode:
@@ -108,6 +110,21 @@ def compact_ready(w: World) -> None:
 
 
 @lean
+def keep_new(w: World, choice: Choice) -> None:
+    """Keeps what a decision gives up before it has made a token: the plugin defers such preemptions.
+
+    `take_work` says which running requests go on.
+    """
+    v = w.v
+    for i in range(v.head[0].n_running):
+        row = v.running[i]
+        s = w.requests[row]
+        if not s.take_work and v.requests[row].generated <= s.progress:
+            s.take_work = 1
+            choice.prefixes[v.requests[row].agent] = 1
+
+
+@lean
 def want(w: World, choice: Choice) -> None:
     """Notes the admissions of a decision, in its order, in place of those that an earlier one left."""
     v = w.v
@@ -136,18 +153,18 @@ def _next_wanted(w: World, place: int) -> int:
 
 
 @lean
-def admit_wanted(w: World) -> int:
+def admit_wanted(w: World) -> tuple[int, int]:
     """Admits what SGLang's pass lets in of the requests that are wanted.
 
     Returns:
-        Prefixes that this makes incoming.
+        How many it admits, and how many prefixes come in with them.
     """
     c = w.clock[0]
     v = w.v
     h = v.head[0]
     room = room_left(w)
     incoming = 0
-    first = h.n_running
+    first = i64(h.n_running)
     place = i64(-1)
     while True:
         row = i64(_next_wanted(w, place))
@@ -171,11 +188,11 @@ def admit_wanted(w: World) -> int:
         admit(w, row, s.offer)
         s.wanted = 0
         c.n_wanted -= 1
-    if h.n_running > first:
+    admitted = i64(h.n_running - first)
+    if admitted > 0:
         compact_ready(w)
-        last = h.n_running
         while make_room(w, i64(0)) == 1:
             pass
-        for i in range(first, min(last, h.n_running)):
+        for i in range(first, h.n_running):
             load(w, i64(v.requests[v.running[i]].agent))
-    return incoming
+    return admitted, incoming

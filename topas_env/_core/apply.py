@@ -2,7 +2,7 @@
 
 import math
 
-from topas_env._core.admit import admit, admit_wanted, compact_ready, enter, load, want
+from topas_env._core.admit import admit, admit_wanted, compact_ready, enter, keep_new, load, want
 from topas_env._core.choice import Choice
 from topas_env._core.decode import pass_time
 from topas_env._core.engine import sample
@@ -86,6 +86,9 @@ def apply(w: World, choice: Choice) -> None:
         w.requests[v.running[i]].take_work = 0
     for i in range(info.n_kept):
         w.requests[choice.rows[i]].take_work = 1
+    checked = w.physics[0].checked and not w.physics[0].own_pass
+    if checked:
+        keep_new(w, choice)
     h.n_running = 0
     for i in range(n_running):
         row = i64(v.running[i])
@@ -94,13 +97,13 @@ def apply(w: World, choice: Choice) -> None:
             h.n_running += 1
         else:
             unadmit(w, row, i64(0))
+    preempted = n_running - h.n_running
     incoming = 0
     outgoing = 0
     for a in range(len(v.agents)):
         if v.agents[a].resident and not choice.prefixes[a]:
             outgoing += 1
             _release(w, a)
-    checked = w.physics[0].checked and not w.physics[0].own_pass
     for a in range(len(v.agents)):
         wanted = choice.prefixes[a] and not v.agents[a].resident and (v.agents[a].cached or not checked)
         if wanted and enter(w, a):
@@ -108,8 +111,8 @@ def apply(w: World, choice: Choice) -> None:
     admitted = info.n_admitted
     if checked:
         want(w, choice)
-        incoming += admit_wanted(w)
-        admitted = h.n_running - info.n_kept
+        admitted, more = admit_wanted(w)
+        incoming += more
     else:
         for i in range(info.n_kept, info.n_kept + admitted):
             admit(w, i64(choice.rows[i]), choice.credits[i])
@@ -132,7 +135,7 @@ def apply(w: World, choice: Choice) -> None:
         c.n_decision_rows += 1
         d.time = c.time
         d.admitted = admitted
-        d.preempted = n_running - info.n_kept
+        d.preempted = preempted
         d.incoming = incoming
         d.outgoing = outgoing
         d.ready = n_ready

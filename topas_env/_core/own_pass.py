@@ -40,8 +40,8 @@ def _insert(w: World, rows: NDArray[np.int64], i: int, row: int) -> None:
 def _sort(w: World, rows: NDArray[np.int64]) -> None:
     """Sorts the waiting queue into `rows` and leaves it so, as SGLang does: of equals, who stood in front goes first.
 
-    With lpm the longest match goes first, and a copy on the host counts; of the requests whose prefix is not on the device
-    all but one come last.
+    With lpm the longest match goes first, and a copy on the host counts; of the requests whose prefix is not on the
+    device all but one come last.
     """
     v = w.v
     n = v.head[0].n_ready

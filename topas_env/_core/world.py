@@ -176,6 +176,7 @@ REQUEST_STATE = np.dtype(
         ("take_prefix", "i8"),  # share in the batch that is being planned
         ("take_work", "i8"),
         ("place", "i8"),  # in SGLang's waiting queue, or among the wanted ones
+        ("progress", "i8"),  # tokens that it had generated when it was admitted
         ("wanted", "i8"),  # 1: the last decision admits it
         ("offer", "f8"),  # with this credit
         ("copy", "i8"),  # tokens of the prefix that it computes for itself and holds until its prefill is done
