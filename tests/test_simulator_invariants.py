@@ -1,10 +1,14 @@
 """The simulator's invariants hold after every iteration, for random workloads, engines and feasible decisions."""
 
+from typing import Any
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator_cases import random_profile, random_workload, walk
+from topas_env import EngineProfile, Workload, load_profile
 from topas_env._simulate import bound_s
+from topas_env._utilisation import most_tokens
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
@@ -19,20 +23,25 @@ def test_invariants(seed: int, tasks: int, engine: int, decision_s: float) -> No
     assert (w.jct >= bound_s(workload, profile) * (1 - 1e-9)).all()
 
 
+def moving(seed: int, workload: Workload, **more: Any) -> EngineProfile:
+    """A random engine whose reservation moves, with the room that it may come to ask for."""
+    profile = random_profile(seed, workload, reserve_decay_steps=30, **more)
+    least = int(most_tokens(workload, profile).max()) + 1
+    return load_profile(profile, kv_budget_tokens=max(profile.kv_budget_tokens, least))
+
+
 @SETTINGS
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 10**6), st.sampled_from(["fcfs", "lpm"]), st.booleans())
 def test_invariants_of_sglangs_own_pass(seed: int, tasks: int, engine: int, order: str, overlap: bool) -> None:
     workload = random_workload(seed, tasks)
-    profile = random_profile(engine, workload, overlap=overlap, reserve_decay_steps=30)
-    walk(workload, profile, seed, record=2, sglang_order=order)
+    walk(workload, moving(engine, workload, overlap=overlap), seed, record=2, sglang_order=order)
 
 
 @SETTINGS
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 10**6), st.booleans())
 def test_invariants_behind_sglangs_checks(seed: int, tasks: int, engine: int, overlap: bool) -> None:
     workload = random_workload(seed, tasks)
-    profile = random_profile(engine, workload, admission="sglang", overlap=overlap, reserve_decay_steps=30)
-    walk(workload, profile, seed, record=2)
+    walk(workload, moving(engine, workload, admission="sglang", overlap=overlap), seed, record=2)
 
 
 def test_the_walk_meets_every_case() -> None:

@@ -122,6 +122,37 @@ def test_lpm_puts_requests_of_one_missing_prefix_last_but_one() -> None:
     assert at_once == {"sglang-fcfs": [True, True, False], "sglang-lpm": [True, False, True]}
 
 
+def test_a_pass_ends_with_the_tokens_of_its_batch() -> None:
+    many = [("A", 0.0, 30, 30)] * 6
+    result = serve("sglang-fcfs", many, chunk_tokens=PREFIX + SUFFIX)
+    assert prefilled(result) == PREFIX + 6 * SUFFIX  # the first one alone fills the first batch
+    assert admitted_s(result) == pytest.approx([0.0, *[0.021] * 5])
+
+
+def test_a_retraction_is_followed_by_a_pass() -> None:
+    """Two requests grow until one loses its place; who waits fits into what it leaves."""
+    requests = [("A", 0.0, 90, 100), ("A", 0.0, 90, 100), ("A", 0.27, 2, 20)]
+    room = PREFIX + 2 * SUFFIX + 130
+    result = serve("sglang-fcfs", requests, kv_budget_tokens=room, reserve_decay_steps=10, reserve_ratio=0.1)
+    assert int(result.world.clock[0]["retractions"]) == 1
+    assert admitted_s(result)[2] > 0.28
+    assert admitted_s(result)[2] < float(result.requests["finish_s"][:2].min())
+
+
+def test_sglang_is_not_charged_for_decisions() -> None:
+    workload = load_workload("dag-4", num_tasks=20, arrival_rate=0.1, seed=3)
+    free = simulate(workload, make_policy("sglang-fcfs")).jct_s
+    assert np.array_equal(free, simulate(workload, make_policy("sglang-fcfs"), decision_time_s=0.5).jct_s)
+    assert np.array_equal(free, simulate(workload, make_policy("sglang-fcfs"), decision_time_s="measured").jct_s)
+
+
+def test_an_order_that_sglang_does_not_have_is_refused() -> None:
+    policy = make_policy("fcfs")
+    policy.sglang_order = "lof"
+    with pytest.raises(InputError, match=r"fcfs.*sglang_order.*'lof'"):
+        simulate(load_workload("chain-3", num_tasks=1), policy)
+
+
 def test_behind_the_checks_one_request_computes_a_missing_prefix_and_the_others_follow() -> None:
     both = [("A", 0.0, 30, 30), ("A", 0.0, 30, 30)]
     first_batch = 0.01 + (PREFIX + SUFFIX) * TOKEN_S
@@ -189,6 +220,14 @@ def test_the_reservation_falls_with_decode_steps_and_is_back_after_an_idle_momen
     assert policy.seen[1][1] == pytest.approx(0.1)
 
 
+def test_a_ratio_that_does_not_fall_still_rises() -> None:
+    requests = [("A", 0.0, 90, 100), ("A", 0.0, 90, 100)]
+    fixed = {"reserve_ratio": 0.2, "reserve_min_ratio": 0.2, "reserve_decay_steps": 600}
+    result = serve("fcfs", requests, kv_budget_tokens=PREFIX + 2 * SUFFIX + 120, **fixed)
+    assert int(result.world.clock[0]["retractions"]) == 1
+    assert float(result.world.v.head[0]["reserve_ratio"]) > 0.5
+
+
 def test_a_retraction_makes_it_what_the_others_have_used() -> None:
     requests = [("A", 0.0, 90, 100), ("A", 0.0, 90, 100)]
     tight = {"reserve_ratio": 0.2, "reserve_decay_steps": 1000, "kv_budget_tokens": PREFIX + 2 * SUFFIX + 120}
@@ -217,7 +256,9 @@ def test_profiles_say_when_it_moves() -> None:
     assert load_profile(engine.to_dict()) == engine
     assert not {"reserve_min_ratio", "reserve_decay_steps"} & load_profile("toy").to_dict().keys()
     with pytest.raises(InputError, match=r"\$.reserve_min_ratio.*at most reserve_ratio.*0.8"):
-        load_profile("toy", reserve_ratio=0.7, reserve_min_ratio=0.8)
+        load_profile("toy", reserve_ratio=0.7, reserve_min_ratio=0.8, reserve_decay_steps=600)
+    with pytest.raises(InputError, match=r"\$.reserve_min_ratio.*needs reserve_decay_steps"):
+        load_profile("toy", reserve_min_ratio=0.05)
     assert "admission" not in load_profile("toy").to_dict()
     with pytest.raises(InputError, match=r"\$.admission.*none"):
         load_profile("toy", admission="none")

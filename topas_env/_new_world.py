@@ -28,26 +28,11 @@ from topas_env._snapshot import EngineCosts
 from topas_env._topology import Topology, topology
 from topas_env._workload import NumberedIds, Workload
 
-__all__ = ["ASSUMED_OUTPUT", "clone", "engine_costs", "grow", "new_world", "physics_row", "request_order"]
+__all__ = ["ASSUMED_OUTPUT", "clone", "grow", "new_world", "physics_row", "request_order"]
 
 # Output tokens of a stage where nothing is known of it, for the age scale before the first task is finished.
 ASSUMED_OUTPUT = 256
 _SEPARATORS = "/#:|~^!;,=@\x1f"
-
-
-def engine_costs(believed: EngineProfile, *, tier: bool) -> EngineCosts:
-    """Returns what policies are told about the engine; without a host tier a prefix is made by its prefill."""
-    rebuild = believed.decode_s_per_token if believed.rebuild == "decode" else believed.prefill_s_per_token
-    return EngineCosts(
-        prefill_base_s=believed.prefill_base_s,
-        prefill_s_per_token=believed.prefill_s_per_token,
-        decode_s_per_token=believed.decode_s_per_token,
-        load_s_per_token=believed.load_s_per_token if tier else believed.prefill_s_per_token,
-        offload_s_per_token=believed.offload_s_per_token if tier else 0.0,
-        rebuild_s_per_token=rebuild,
-        reserve_ratio=believed.reserve_ratio,
-        reserve_cap_tokens=believed.reserve_cap_tokens,
-    )
 
 
 def has_tier(profile: EngineProfile, manages_prefixes: bool) -> bool:
@@ -127,7 +112,7 @@ def new_world(
     for w, workflow in enumerate(workload.workflows):
         for i, stage in enumerate(workflow.stages):
             v.stages["profile"][t.workflows["stage0"][w] + i] = known.get((workflow.name, stage.name), np.nan)
-    costs = engine_costs(believed or profile, tier=tier)
+    costs = (believed or profile).costs(host_tier=tier)
     write_costs(v, costs, budget=profile.kv_budget_tokens, max_running=profile.max_running_requests)
     v.head["reserve_ratio"] = profile.reserve_ratio
     v.head["reserve_cap"] = -1 if profile.reserve_cap_tokens is None else profile.reserve_cap_tokens
@@ -192,6 +177,7 @@ def physics_row(profile: EngineProfile, tier: bool, decision_s: float, own_pass:
     p["overlap"] = profile.overlap
     p["checked"] = profile.admission == "sglang"
     p["reserve_first"] = profile.reserve_ratio
+    p["reserve_moves"] = profile.reserve_decay_steps > 0
     if profile.reserve_decay_steps > 0:
         p["reserve_least"] = profile.reserve_min_ratio
         p["reserve_decay"] = (profile.reserve_ratio - profile.reserve_min_ratio) / profile.reserve_decay_steps

@@ -119,6 +119,8 @@ class EngineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             check_count(self.reserve_cap_tokens, "$.reserve_cap_tokens")
         for name, positive in _SECONDS.items():
             check_seconds(getattr(self, name), f"$.{name}", positive=positive)
+        if self.reserve_min_ratio > 0 and self.reserve_decay_steps == 0:
+            fail("$.reserve_min_ratio", "needs reserve_decay_steps above 0", self.reserve_min_ratio)
         if self.reserve_min_ratio > self.reserve_ratio:
             fail("$.reserve_min_ratio", f"must be at most reserve_ratio = {self.reserve_ratio}", self.reserve_min_ratio)
         if self.step_base_s + self.step_s_per_request + self.step_s_per_kv_token == 0:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from topas_env._core.choice import Choice, empty_choice
 from topas_env._core.decide import decide, score
+from topas_env._core.own_pass import ORDERS
 from topas_env._core.run import proceed, run
 from topas_env._core.world import END, GROW, STUCK, World
 from topas_env._decision import Decision, check_decision
@@ -66,7 +67,7 @@ def simulate(
         seed: What the policy is reset with; the trace has its own.
         believed: Speeds that the policy is told, where they are not the engine's own.
         decision_time_s: The engine stands still for so many seconds after each decision; "measured": for as long as the
-            decision took on this machine; None: decisions are free.
+            decision took on this machine; None: decisions are free, as SGLang's own always are.
         record: Whether to keep what plots of the run need.
         compiled: Whether to use the policy's compiled path, or its `decide_view`, where it has one.
 
@@ -76,8 +77,11 @@ def simulate(
     """
     engine = _profile(profile)
     check_fits(workload, engine)
-    measured = decision_time_s == "measured"
-    charged = 0.0 if decision_time_s is None or measured else float(decision_time_s)
+    order = getattr(policy, "sglang_order", "")
+    if order not in ORDERS:
+        raise InputError(f"policy {policy.name}: sglang_order: expected one of {list(ORDERS)}, got {order!r}")
+    measured = decision_time_s == "measured" and not order
+    charged = 0.0 if decision_time_s is None or decision_time_s == "measured" or order else float(decision_time_s)
     if not 0.0 <= charged < np.inf:
         raise InputError(f"decision_time_s: expected seconds of at least 0 or 'measured', got {decision_time_s!r}")
     policy.reset(seed=seed)
@@ -86,7 +90,7 @@ def simulate(
         engine,
         believed=None if believed is None else _profile(believed),
         manages_prefixes=bool(getattr(policy, "manages_prefixes", False)),
-        sglang_order=getattr(policy, "sglang_order", ""),
+        sglang_order=order,
         profile_s=known_services(workload, engine),
         decision_s=charged,
         record=2 if record else 1,

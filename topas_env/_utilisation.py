@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from topas_env._errors import InputError
@@ -121,11 +122,13 @@ def most_tokens(workload: Workload, profile: EngineProfile) -> NDArray[np.int64]
     """Returns the most that each call and its prefix may take: at its first token, its last, or where the cap ends.
 
     d_r of SNAPSHOT.md grows with every token while the cap counts fewer than are to come, or the ratio is below 1. A
-    KV budget of the largest of these is the smallest that every call fits.
+    KV budget of the largest of these is the smallest that every call fits. A ratio that moves may rise to 1.
 
     Returns:
         int64 (num_requests,), tokens.
     """
+    if profile.reserve_decay_steps > 0:
+        profile = replace(profile, reserve_ratio=max(profile.reserve_ratio, 1.0))
     calls = workload.trace.calls
     last = calls["output"] - 1
     cap = profile.reserve_cap_tokens

@@ -88,15 +88,14 @@ def serve(config: BridgeConfig, flags: Sequence[str], *, tiny: str | None = None
         InputError: If the policy could not run; see `serve_environment`.
     """
     variables = serve_environment(config)
-    more = list(ENGINE_POLICIES.get(config.policy, ()))
+    more: list[str] = []
     if tiny is not None:
-        tiny_model, tiny_variables = tiny_setup(tiny)
-        more += tiny_model
+        more, tiny_variables = tiny_setup(tiny)
         path = [tiny_variables.pop("PYTHONPATH"), os.environ.get("PYTHONPATH", "")]
         variables |= tiny_variables | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
     elif not names_model(flags):
         raise InputError("topas serve: give SGLang's flags after --, at least --model-path")
-    command = [sys.executable, "-m", "sglang.launch_server", *more, *flags]
+    command = [sys.executable, "-m", "sglang.launch_server", *more, *flags, *ENGINE_POLICIES.get(config.policy, ())]
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606 (a server of our own interpreter)

@@ -96,7 +96,7 @@ def test_sglang_alone_is_started_with_its_own_schedule_policy(monkeypatch):
     for name in ("sglang-lpm", "spf"):
         serve(BridgeConfig(policy=name), ["--model-path", "m"])
     (alone, without), (plugged, with_plugin) = started
-    assert alone == ["--schedule-policy", "lpm", "--model-path", "m"]
+    assert alone == ["--model-path", "m", "--schedule-policy", "lpm"]
     assert plugged == ["--model-path", "m"]
     assert VARIABLE in with_plugin
     assert VARIABLE not in without

@@ -12,7 +12,7 @@ from topas_env._core.choice import Choice
 from topas_env._core.jit import i64, lean
 from topas_env._core.layout import RUNNING
 from topas_env._core.memory import drop_leaf, log, make_room
-from topas_env._core.sglang_memory import on_device, room_left, take_copy, tokens
+from topas_env._core.sglang_memory import chunk_left, is_cached, on_device, room_left, take_copy, tokens, work_of
 from topas_env._core.world import LOG_ADMIT, LOG_LOAD, LOG_RESIDENT, PREFILL, World
 
 __all__ = ["admit", "admit_wanted", "compact_ready", "enter", "keep_new", "load", "want"]
@@ -73,13 +73,8 @@ def admit(w: World, row: int, credit: float) -> None:
     c.used += r.suffix + r.generated
     s.phase = PREFILL
     s.progress = r.generated
-    s.work = r.suffix - r.cached
-    s.redo = 0
-    if w.physics[0].rebuild_decode:
-        s.redo = r.generated
-    else:
-        s.work += r.generated
-    s.work = max(s.work, 1)
+    s.work = work_of(w, row)
+    s.redo = r.generated if w.physics[0].rebuild_decode else 0
     c.n_prefill += 1
     agent = w.agents[r.agent]
     if w.physics[0].own_pass:
@@ -166,7 +161,8 @@ def admit_wanted(w: World) -> tuple[int, int]:
     incoming = 0
     first = i64(h.n_running)
     place = i64(-1)
-    while True:
+    chunk = chunk_left(w)
+    while chunk > 0:
         row = i64(_next_wanted(w, place))
         if row < 0:
             break
@@ -183,6 +179,7 @@ def admit_wanted(w: World) -> tuple[int, int]:
             c.n_wanted = 0
             break
         room -= need
+        chunk -= work_of(w, row) + (v.agents[agent].prefix if not is_cached(w, agent) else 0)
         if not v.agents[agent].resident and enter(w, agent):
             incoming += 1
         admit(w, row, s.offer)
@@ -193,6 +190,6 @@ def admit_wanted(w: World) -> tuple[int, int]:
         compact_ready(w)
         while make_room(w, i64(0)) == 1:
             pass
-        for i in range(first, h.n_running):
+        for i in range(h.n_running):
             load(w, i64(v.requests[v.running[i]].agent))
     return admitted, incoming

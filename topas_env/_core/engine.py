@@ -97,8 +97,8 @@ def iterate(w: World) -> int:
     if c.n_prefill > 0:
         state = run_prefill(w)
     if state == 0:
-        until = c.time if c.n_wanted > 0 else min(event, _next_load(w))
-        state = run_decode(w, until)
+        until = min(event, _next_load(w))
+        state = run_decode(w, c.time if c.n_wanted > 0 else until)
         if state == 0:  # every running request waits for a load
             pass_time(w.clock, w.v.head, until - c.time)
             c.time = max(c.time, until)

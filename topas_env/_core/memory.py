@@ -205,8 +205,27 @@ def unadmit(w: World, row: int, retracted: int) -> None:
 
 
 @lean
+def _victim(w: World) -> int:
+    """Returns the place among the running requests of the one that memory takes: the last admitted.
+
+    SGLang takes the one with least output, of equals the one with the longest prompt.
+    """
+    v = w.v
+    n = v.head[0].n_running
+    best = n - 1
+    if w.physics[0].checked or w.physics[0].own_pass:
+        for k in range(n - 1):
+            x = v.requests[v.running[k]]
+            y = v.requests[v.running[best]]
+            longer = v.agents[x.agent].prefix + x.suffix > v.agents[y.agent].prefix + y.suffix
+            if x.generated < y.generated or (x.generated == y.generated and longer):
+                best = k
+    return int(best)
+
+
+@lean
 def make_room(w: World, tokens: int) -> int:
-    """Frees memory until `tokens` more fit: cached prefixes and leaves, idle resident prefixes, the newest request.
+    """Frees memory until `tokens` more fit: cached prefixes and leaves, idle resident prefixes, a running request.
 
     Returns:
         0: they fit; 1: a request was retracted, so the caller's need has changed; 2: they cannot fit.
@@ -221,8 +240,13 @@ def make_room(w: World, tokens: int) -> int:
             if h.n_running == 1:
                 c.stuck_call = w.requests[w.v.running[0]].call
             return 2
+        k = i64(_victim(w))
+        row = i64(w.v.running[k])
         h.n_running -= 1
-        unadmit(w, i64(w.v.running[h.n_running]), i64(1))
+        for i in range(k, h.n_running):
+            w.v.running[i] = w.v.running[i + 1]
+        unadmit(w, row, i64(1))
         raise_reserve(w)
+        c.again = w.physics[0].own_pass > 0
         return 1
     return 0

@@ -1,7 +1,8 @@
 """SGLang's own admission pass, for an engine without a policy: it decides, whatever the policy's kernel has written.
 
-Requests are taken in the order of the waiting queue until one does not fit; where something ran before, no other pass
-follows until a request has left (`batch_is_full`). A new request reserves all the tokens that it asked for.
+Requests are taken in the order of the waiting queue until the batch has its tokens or one does not fit the memory. In
+the latter case, if something ran before, no other pass follows until a request has left (`batch_is_full`). A new
+request reserves all the tokens that it asked for.
 """
 
 import numpy as np
@@ -10,21 +11,22 @@ from numpy.typing import NDArray
 from topas_env._core.choice import Choice
 from topas_env._core.codes import LPM_QUEUE_LIMIT
 from topas_env._core.jit import i64, lean
-from topas_env._core.sglang_memory import is_cached, on_device, room_left, tokens
+from topas_env._core.sglang_memory import chunk_left, is_cached, on_device, room_left, tokens, work_of
 from topas_env._core.world import World
 
 __all__ = ["ORDERS", "own_pass"]
 
 ORDERS = {"": 0, "fcfs": 1, "lpm": 2}  # values of `physics.own_pass`
 _LPM = ORDERS["lpm"]
+_SHARED_TOKENS = 32  # IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD
 
 
 @lean
 def _before(w: World, i: int, j: int) -> bool:
-    """Tells whether request i goes before j; `take_prefix` holds the key, the greatest goes first."""
+    """Tells whether request i goes before j."""
     x = w.requests[i]
     y = w.requests[j]
-    return bool(x.take_prefix > y.take_prefix or (x.take_prefix == y.take_prefix and x.place < y.place))
+    return bool(x.key > y.key or (x.key == y.key and x.place < y.place))
 
 
 @lean
@@ -47,7 +49,8 @@ def _sort(w: World, rows: NDArray[np.int64]) -> None:
     n = v.head[0].n_ready
     for i in range(n):
         row = i64(v.ready[i])
-        w.requests[row].take_prefix = 0
+        w.requests[row].key = 0
+        w.agents[v.requests[row].agent].touched = w.clock[0].time  # the match that SGLang makes for each
         _insert(w, rows, i64(i), row)
     if w.physics[0].own_pass != _LPM or n > LPM_QUEUE_LIMIT:
         return
@@ -58,10 +61,11 @@ def _sort(w: World, rows: NDArray[np.int64]) -> None:
     for i in range(n):
         row = i64(rows[i])
         agent = i64(v.requests[row].agent)
-        if w.agents[agent].planned and not on_device(w, agent):
-            w.requests[row].take_prefix = -1
+        shared = v.agents[agent].prefix >= _SHARED_TOKENS
+        if shared and w.agents[agent].planned and not on_device(w, agent):
+            w.requests[row].key = -1
         elif is_cached(w, agent):
-            w.requests[row].take_prefix = v.agents[agent].prefix + v.requests[row].cached
+            w.requests[row].key = v.agents[agent].prefix + v.requests[row].cached
         w.agents[agent].planned = 1
         _insert(w, rows, i64(i), row)
     for i in range(n):
@@ -85,19 +89,23 @@ def own_pass(w: World, choice: Choice) -> None:
         choice.rows[i] = v.running[i]
     _sort(w, choice.rows[h.n_running : h.n_running + h.n_ready])
     total = h.n_running
-    while total < h.max_running and total < h.n_running + h.n_ready:
+    chunk = chunk_left(w)
+    while total < h.max_running and total < h.n_running + h.n_ready and chunk > 0:
         row = i64(choice.rows[total])
         agent = i64(v.requests[row].agent)
         need = tokens(w, row, True)
-        if not choice.prefixes[agent] or not is_cached(w, agent):
+        missing = not is_cached(w, agent)
+        if missing or not choice.prefixes[agent]:
             need += v.agents[agent].prefix
         if need >= room and total > 0:
             break
         room -= need
+        chunk -= work_of(w, row) + (v.agents[agent].prefix if missing else 0)
         choice.prefixes[agent] = 1
         total += 1
     info.n_kept = h.n_running
     info.n_admitted = total - h.n_running
     left_behind = info.n_admitted < h.n_ready
-    w.clock[0].full = left_behind and h.n_running > 0
-    w.clock[0].again = left_behind and h.n_running == 0
+    at_once = chunk <= 0 or h.n_running == 0
+    w.clock[0].full = left_behind and not at_once
+    w.clock[0].again = left_behind and at_once

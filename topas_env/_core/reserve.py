@@ -15,7 +15,7 @@ _STEPS_AHEAD = 20  # SGLANG_RETRACT_DECODE_STEPS
 @lean
 def reset_reserve(head: NDArray[Any], physics: NDArray[Any]) -> None:
     """The engine is idle."""
-    if physics[0].reserve_decay > 0.0:
+    if physics[0].reserve_moves:
         head[0].reserve_ratio = physics[0].reserve_first
 
 
@@ -23,14 +23,14 @@ def reset_reserve(head: NDArray[Any], physics: NDArray[Any]) -> None:
 def lower_reserve(head: NDArray[Any], physics: NDArray[Any], steps: int) -> None:
     """So many decode steps went well."""
     p = physics[0]
-    if p.reserve_decay > 0.0:
+    if p.reserve_moves:
         head[0].reserve_ratio = max(head[0].reserve_ratio - p.reserve_decay * steps, p.reserve_least)
 
 
 @lean
 def raise_reserve(w: World) -> None:
     """A request was retracted: the ratio becomes what those that are left have used, and some steps more."""
-    if w.physics[0].reserve_decay <= 0.0:
+    if not w.physics[0].reserve_moves:
         return
     h = w.v.head[0]
     used = 0

@@ -9,9 +9,20 @@ from typing import Any
 from numpy.typing import NDArray
 
 from topas_env._core.jit import i64, lean
-from topas_env._core.world import World
+from topas_env._core.world import PREFILL, World
 
-__all__ = ["drop_copy", "end_copy", "is_cached", "iterations", "on_device", "room_left", "take_copy", "tokens"]
+__all__ = [
+    "chunk_left",
+    "drop_copy",
+    "end_copy",
+    "is_cached",
+    "iterations",
+    "on_device",
+    "room_left",
+    "take_copy",
+    "tokens",
+    "work_of",
+]
 
 
 @lean
@@ -58,6 +69,32 @@ def room_left(w: World) -> float:
     for i in range(v.head[0].n_running):
         room -= tokens(w, i64(v.running[i]), False)
     return room
+
+
+@lean
+def chunk_left(w: World) -> int:
+    """Returns the tokens of prefill that the next batch has room for beside what runs already."""
+    v = w.v
+    now = w.clock[0].time
+    left = w.physics[0].chunk
+    for a in range(len(v.agents)):
+        if w.agents[a].n_running > 0:
+            left -= w.agents[a].left
+    for i in range(v.head[0].n_running):
+        row = v.running[i]
+        if w.requests[row].phase == PREFILL and w.agents[v.requests[row].agent].ready_at <= now:
+            left -= w.requests[row].work
+    return int(left)
+
+
+@lean
+def work_of(w: World, row: int) -> int:
+    """Returns the tokens that a new request has to compute beside its prefix."""
+    r = w.v.requests[row]
+    work = r.suffix - r.cached
+    if not w.physics[0].rebuild_decode:
+        work += r.generated
+    return int(max(work, 1))
 
 
 @lean

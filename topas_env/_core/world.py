@@ -79,9 +79,10 @@ PHYSICS = np.dtype(
         ("decision", "f8"),  # the engine stands still for so long after each decision
         ("latency", "f8"),  # from the end of a call to what follows it, the tool wait apart
         ("overlap", "i8"),  # 1: the end of a call is noticed one step late
+        ("reserve_moves", "i8"),  # 1: the reserve ratio changes, see reserve.py
         ("reserve_first", "f8"),  # reserve ratio of an engine that was idle
         ("reserve_least", "f8"),
-        ("reserve_decay", "f8"),  # by so much it falls in a decode step; 0: the ratio never changes
+        ("reserve_decay", "f8"),  # by so much it falls in a decode step
         ("checked", "i8"),  # 1: SGLang's checks stand between a decision and its admissions, see admit.py
         ("own_pass", "i8"),  # 1: SGLang's own admission pass, see own_pass.py
     ],
@@ -173,6 +174,7 @@ REQUEST_STATE = np.dtype(
         ("work", "i8"),  # tokens left to prefill
         ("redo", "i8"),  # lost output tokens that are still to be decoded again
         ("last_token", "f8"),
+        ("key", "i8"),  # in SGLang's own pass: the greatest goes first
         ("take_prefix", "i8"),  # share in the batch that is being planned
         ("take_work", "i8"),
         ("place", "i8"),  # in SGLang's waiting queue, or among the wanted ones
