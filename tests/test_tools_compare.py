@@ -172,7 +172,9 @@ def start_waiting(tmp_path: Path) -> tuple[list[str], "subprocess.Popen[str]"]:
         str(Path(sys.executable).with_name("topas")), "compare", "-w", "chain-3", "-p", "waits", "--tasks", "5",
         "--plugin", str(plugin), "--seeds", "8", "-o", str(tmp_path), "--json", "--jobs", "2",
     ]  # fmt: skip
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background may have it ignored
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     for _ in range(6000):  # a bound on the wait, not a measurement
         if process.poll() is not None or (results.exists() and results.read_bytes().count(b"\n") == 3):
             break
