@@ -188,7 +188,7 @@ def test_workers_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) >= 2
     process.kill()
-    process.communicate(timeout=240)
+    process.communicate(timeout=60)
     for _ in range(1200):
         left = [child for child in children if is_running(child)]
         if not left:
@@ -210,7 +210,7 @@ def test_interrupting_the_command_and_going_on(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     command, process = start_waiting(tmp_path)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "3 of 8 runs are kept" in " ".join(err.split())

@@ -175,10 +175,10 @@ def physics_row(profile: EngineProfile, tier: bool, decision_s: float, own_pass:
     p["decision"] = decision_s
     p["latency"] = profile.call_latency_s
     p["overlap"] = profile.overlap
-    p["checked"] = profile.admission == "sglang"
-    p["reserve_first"] = profile.reserve_ratio
-    p["reserve_moves"] = profile.reserve_decay_steps > 0
+    p["checked"] = profile.admission == "sglang" and not own_pass
     if profile.reserve_decay_steps > 0:
+        p["reserve_moves"] = 1
+        p["reserve_first"] = profile.reserve_ratio
         p["reserve_least"] = profile.reserve_min_ratio
         p["reserve_decay"] = (profile.reserve_ratio - profile.reserve_min_ratio) / profile.reserve_decay_steps
     p["own_pass"] = own_pass

@@ -14,12 +14,12 @@ __all__ = ["EngineProfile", "load_profile", "profile_names"]
 
 _FOLDER = Path(__file__).resolve().parent / "profiles"
 _DEEPEST_BASE = 8
-_COUNTS = {
+_COUNTS = {  # with the least value
     "kv_budget_tokens": 1,
     "max_running_requests": 1,
     "chunk_tokens": 1,
     "reserve_decay_steps": 0,
-}  # with the least value
+}
 _SECONDS = {  # and whether it must be above 0
     "prefill_base_s": False,
     "prefill_s_per_token": True,

@@ -80,8 +80,10 @@ def simulate(
     order = getattr(policy, "sglang_order", "")
     if order not in ORDERS:
         raise InputError(f"policy {policy.name}: sglang_order: expected one of {list(ORDERS)}, got {order!r}")
-    measured = decision_time_s == "measured" and not order
-    charged = 0.0 if decision_time_s is None or decision_time_s == "measured" or order else float(decision_time_s)
+    if order:
+        decision_time_s = None
+    measured = decision_time_s == "measured"
+    charged = 0.0 if decision_time_s is None or measured else float(decision_time_s)
     if not 0.0 <= charged < np.inf:
         raise InputError(f"decision_time_s: expected seconds of at least 0 or 'measured', got {decision_time_s!r}")
     policy.reset(seed=seed)

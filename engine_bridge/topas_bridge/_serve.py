@@ -41,7 +41,7 @@ def names_model(flags: Sequence[str]) -> bool:
 def serve_environment(config: BridgeConfig) -> dict[str, str]:
     """Returns the variables with which SGLang's processes run the policy, after checking that they will.
 
-    None for SGLang alone.
+    There are none for SGLang alone.
 
     Raises:
         InputError: Without SGLang, without our plugin's entry point, or with an unknown policy.

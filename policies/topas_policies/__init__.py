@@ -1,6 +1,17 @@
 """Scheduling policies: what a policy is, the ones that ship, and the registry that knows them by name."""
 
-from topas_policies._baselines import FCFS, LAS, LPM, SPF, SRPT, GatedLPM, ParrotFCFS, QueuePolicy
+from topas_policies._baselines import (
+    FCFS,
+    LAS,
+    LPM,
+    SPF,
+    SRPT,
+    GatedLPM,
+    ParrotFCFS,
+    QueuePolicy,
+    SGLangFCFS,
+    SGLangLPM,
+)
 from topas_policies._hold import HoldDepth, HoldMany
 from topas_policies._more_orders import ATLAS, HRRN, PLAS, BoundedLPM
 from topas_policies._more_prefixes import Continuum, InferCept, KVFlow
@@ -8,7 +19,6 @@ from topas_policies._more_topas import TopasKeep
 from topas_policies._policy import Policy
 from topas_policies._registry import PolicyInfo, make_policy, policy_info, policy_names, register_policy
 from topas_policies._rollout import Rollout, RolloutReport
-from topas_policies._sglang import SGLangFCFS, SGLangLPM
 from topas_policies._topas import Topas, TopasAging, TopasBase, TopasReuse
 from topas_policies._tuned import Tuned
 

@@ -20,7 +20,7 @@ from topas_policies._parameters import count
 from topas_policies._paths import remaining_path_s
 from topas_policies._policy import Policy
 
-__all__ = ["FCFS", "LAS", "LPM", "SPF", "SRPT", "GatedLPM", "ParrotFCFS", "QueuePolicy"]
+__all__ = ["FCFS", "LAS", "LPM", "SPF", "SRPT", "GatedLPM", "ParrotFCFS", "QueuePolicy", "SGLangFCFS", "SGLangLPM"]
 
 
 class QueuePolicy(Policy):
@@ -69,7 +69,7 @@ class QueuePolicy(Policy):
         """Returns the code of the kernel with the same order; None for a subclass, whose order is its own."""
         if type(self).__module__ != __name__:
             return None
-        return CODES[self.name], self._params()
+        return CODES[self.sglang_order or self.name], self._params()
 
     def _params(self) -> NDArray[Any]:
         return default_params()
@@ -195,3 +195,26 @@ class GatedLPM(LPM):
 
     def _params(self) -> NDArray[Any]:
         return default_params(gate=self.gate)
+
+
+class SGLangFCFS(FCFS):
+    """SGLang alone with its default schedule policy, fcfs.
+
+    On a simulated engine SGLang itself admits then (`_core/own_pass.py`), and what it does is more than an order: it
+    stops trying while its pool is full, reserves all that a new request asked for, and requests that are admitted
+    together each compute a prefix that is missing. `decide`, which `topas explain` shows, is the order alone.
+    `topas serve` and `topas bench` start SGLang without the plugin for this name.
+    """
+
+    name = "sglang-fcfs"
+    sglang_order = "fcfs"
+
+
+class SGLangLPM(LPM):
+    """SGLang alone with its schedule policy lpm: requests of a prefix that is missing go last, all but one.
+
+    What else it does is what `SGLangFCFS` says.
+    """
+
+    name = "sglang-lpm"
+    sglang_order = "lpm"

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from topas_bridge import _fidelity
 from topas_bridge._calibrate_log import fit_log
 from topas_bridge._engine_time import iterations, predicted_s, profile_of_stretch
 from topas_bridge._fidelity import fidelity
@@ -87,7 +88,7 @@ def test_a_stretch_has_the_speed_that_the_engine_had_in_it():
     assert predicted_s(second, ran)[-1] == pytest.approx(ran.seconds[-1], rel=1e-6)
 
 
-def test_fidelity_uses_the_log_and_the_time_of_decisions(tmp_path):
+def test_fidelity_uses_the_log_and_the_time_of_decisions(tmp_path, monkeypatch):
     log, calls = made_log(slower_after=1)
     (tmp_path / "steps-spf.jsonl").write_bytes(
         b"".join(msgspec.json.encode(entry) + b"\n" for entry in [*log.requests, *log.steps])
@@ -102,7 +103,11 @@ def test_fidelity_uses_the_log_and_the_time_of_decisions(tmp_path):
     line |= {"decision_ms": 250.0, "began_s": calls["r1"][0], "ended_s": 1e9}
     entry = fidelity([line], (workload,), profile, tmp_path).policies[0]
     assert 0.1 < entry.spread_percent < 3.0  # of runs at speeds that differ by 1%
-    assert entry.mean_error_percent == pytest.approx(0.0, abs=2.0)
-    assert entry.p99_error_percent == pytest.approx(0.0, abs=2.0)
+    monkeypatch.setattr(_fidelity, "_SPEED_SPREAD", 0.0)
+    monkeypatch.setattr(_fidelity, "_LATENCY_SPREAD", 0.0)
+    entry = fidelity([line], (workload,), profile, tmp_path).policies[0]
+    assert entry.spread_percent == pytest.approx(0.0, abs=1e-9)
+    assert entry.mean_error_percent == pytest.approx(0.0, abs=1e-9)
+    assert entry.p99_error_percent == pytest.approx(0.0, abs=1e-9)
     assert entry.slowness == pytest.approx(1.5, rel=1e-6)
     assert fidelity([line], (workload,), profile).policies[0].mean_error_percent < -5.0

@@ -12,7 +12,7 @@ from topas_env._core.choice import Choice
 from topas_env._core.jit import i64, lean
 from topas_env._core.layout import RUNNING
 from topas_env._core.memory import drop_leaf, log, make_room
-from topas_env._core.sglang_memory import chunk_left, is_cached, on_device, room_left, take_copy, tokens, work_of
+from topas_env._core.sglang_memory import chunk_left, cost, on_device, room_left, take_copy, work_of
 from topas_env._core.world import LOG_ADMIT, LOG_LOAD, LOG_RESIDENT, PREFILL, World
 
 __all__ = ["admit", "admit_wanted", "compact_ready", "enter", "keep_new", "load", "want"]
@@ -172,14 +172,14 @@ def admit_wanted(w: World) -> tuple[int, int]:
         alone = w.agents[agent].n_running == 0
         if not alone and not on_device(w, agent):
             continue
-        need = tokens(w, row, True) + (v.agents[agent].prefix if alone else 0)
+        need, work = cost(w, row, not alone)
         if h.n_running >= h.max_running or (need >= room and h.n_running > 0):
             for i in range(h.n_ready):
                 w.requests[v.ready[i]].wanted = 0
             c.n_wanted = 0
             break
         room -= need
-        chunk -= work_of(w, row) + (v.agents[agent].prefix if not is_cached(w, agent) else 0)
+        chunk -= work
         if not v.agents[agent].resident and enter(w, agent):
             incoming += 1
         admit(w, row, s.offer)

@@ -86,7 +86,7 @@ def apply(w: World, choice: Choice) -> None:
         w.requests[v.running[i]].take_work = 0
     for i in range(info.n_kept):
         w.requests[choice.rows[i]].take_work = 1
-    checked = w.physics[0].checked and not w.physics[0].own_pass
+    checked = w.physics[0].checked
     if checked:
         keep_new(w, choice)
     h.n_running = 0

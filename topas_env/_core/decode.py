@@ -141,7 +141,7 @@ def run_decode(w: World, until: float) -> int:
         k = min(k, (w.physics[0].budget - c.used) // new)
     first = step_time(w.physics, n, context)
     growth = w.physics[0].step_kv * n
-    if c.again:  # SGLang tries to admit again after this step
+    if c.again or c.n_wanted > 0:  # SGLang tries to admit again after this step
         until = c.time
     limit = steps_until(first, growth, until - c.time)
     if limit < k:

@@ -98,7 +98,7 @@ def iterate(w: World) -> int:
         state = run_prefill(w)
     if state == 0:
         until = min(event, _next_load(w))
-        state = run_decode(w, c.time if c.n_wanted > 0 else until)
+        state = run_decode(w, until)
         if state == 0:  # every running request waits for a load
             pass_time(w.clock, w.v.head, until - c.time)
             c.time = max(c.time, until)

@@ -28,12 +28,18 @@ class Estimates(NamedTuple):
 
 
 @lean
-def reserved(h: Any, r: Any) -> int:
-    """Returns d_r of request `r` (REQUEST) under `h` (HEAD): its tokens beside its prefix (SNAPSHOT.md, Decision)."""
+def to_come(h: Any, r: Any) -> int:
+    """Returns the tokens that request `r` may still generate, as far as they are reserved for."""
     left = max(r.max_new - r.generated, 0)
     if h.reserve_cap >= 0 and left > h.reserve_cap:
         left = h.reserve_cap
-    return int(r.suffix + r.generated + np.int64(np.ceil(h.reserve_ratio * left)))
+    return int(left)
+
+
+@lean
+def reserved(h: Any, r: Any) -> int:
+    """Returns d_r of request `r` (REQUEST) under `h` (HEAD): its tokens beside its prefix (SNAPSHOT.md, Decision)."""
+    return int(r.suffix + r.generated + np.int64(np.ceil(h.reserve_ratio * to_come(h, r))))
 
 
 @lean

@@ -10,6 +10,7 @@ from topas_env._core.jit import i64, lean
 from topas_env._core.layout import DONE, HISTORY_LIMIT, READY, TOOL, WAITING
 from topas_env._core.memory import add_leaf, insert_ready, integrate, log
 from topas_env._core.service import observe_call, observe_stage, ring_mean
+from topas_env._core.sglang_memory import drop_copy
 from topas_env._core.world import LOG_FINISH, PREFILL, World
 
 __all__ = ["complete_requests", "next_event", "process_events"]
@@ -114,16 +115,13 @@ def _make_ready(w: World, task: int, pos: int, time: float) -> None:
         s.output = max(s.output, min(s.output + 1, data.max_new))
     s.work = 0
     s.redo = 0
-    s.copy = 0
-    s.place = c.next_place
-    c.next_place += 1
     s.last_token = math.nan
     shown = v.task_stages[task, pos]
     shown.status = READY
     shown.request = row
     w.results[call].ready = time
     c.dirty = 1
-    insert_ready(w.v.head, w.v.requests, w.v.ready, row)
+    insert_ready(w, row)
 
 
 @lean
@@ -253,7 +251,8 @@ def _complete(w: World, row: int) -> None:
     s = w.requests[row]
     task, pos = i64(r.task), i64(r.pos)
     service = c.time - r.admitted
-    c.used -= r.suffix + r.generated + s.copy
+    c.used -= r.suffix + r.generated
+    drop_copy(w, row)
     output = min(r.generated, max(w.trace.calls[s.call].output, 1))
     tokens = r.suffix + output
     agent = w.agents[r.agent]

@@ -3,12 +3,12 @@
 import math
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from topas_env._core.jit import i64, lean
 from topas_env._core.layout import READY
 from topas_env._core.reserve import raise_reserve
+from topas_env._core.sglang_memory import drop_copy
 from topas_env._core.world import (
     DECODE,
     LOG_EVICT,
@@ -52,10 +52,14 @@ def integrate(clock: NDArray[Any], time: float) -> None:
 
 
 @lean
-def insert_ready(head: NDArray[Any], requests: NDArray[Any], ready: NDArray[np.int64], row: int) -> None:
-    """Puts a request into the ready list, which is in (ready time, rank) order."""
-    h = head[0]
+def insert_ready(w: World, row: int) -> None:
+    """Puts a request into the ready list, which is in (ready time, rank) order, and at the end of SGLang's queue."""
+    h = w.v.head[0]
+    requests = w.v.requests
+    ready = w.v.ready
     new = requests[row]
+    w.requests[row].place = w.clock[0].next_place
+    w.clock[0].next_place += 1
     i = h.n_ready
     while i > 0:
         old = requests[ready[i - 1]]
@@ -178,10 +182,8 @@ def unadmit(w: World, row: int, retracted: int) -> None:
     c = w.clock[0]
     r = w.v.requests[row]
     s = w.requests[row]
-    c.used -= r.suffix + r.generated + s.copy
-    s.copy = 0
-    s.place = c.next_place
-    c.next_place += 1
+    c.used -= r.suffix + r.generated
+    drop_copy(w, row)
     c.full = 0
     if s.phase != DECODE:
         c.n_prefill -= 1
@@ -201,7 +203,7 @@ def unadmit(w: World, row: int, retracted: int) -> None:
         c.preemptions += 1
         w.results[s.call].preemptions += 1
         log(w.clock, w.log, LOG_PREEMPT, i64(r.agent), s.call)
-    insert_ready(w.v.head, w.v.requests, w.v.ready, row)
+    insert_ready(w, row)
 
 
 @lean

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from topas_env._core.choice import Choice
 from topas_env._core.codes import LPM_QUEUE_LIMIT
 from topas_env._core.jit import i64, lean
-from topas_env._core.sglang_memory import chunk_left, is_cached, on_device, room_left, tokens, work_of
+from topas_env._core.sglang_memory import chunk_left, cost, is_cached, on_device, room_left
 from topas_env._core.world import World
 
 __all__ = ["ORDERS", "own_pass"]
@@ -54,8 +54,6 @@ def _sort(w: World, rows: NDArray[np.int64]) -> None:
         _insert(w, rows, i64(i), row)
     if w.physics[0].own_pass != _LPM or n > LPM_QUEUE_LIMIT:
         return
-    for i in range(n):
-        w.requests[rows[i]].place = i
     for a in range(len(v.agents)):
         w.agents[a].planned = 0
     for i in range(n):
@@ -93,14 +91,11 @@ def own_pass(w: World, choice: Choice) -> None:
     while total < h.max_running and total < h.n_running + h.n_ready and chunk > 0:
         row = i64(choice.rows[total])
         agent = i64(v.requests[row].agent)
-        need = tokens(w, row, True)
-        missing = not is_cached(w, agent)
-        if missing or not choice.prefixes[agent]:
-            need += v.agents[agent].prefix
+        need, work = cost(w, row, choice.prefixes[agent] > 0)
         if need >= room and total > 0:
             break
         room -= need
-        chunk -= work_of(w, row) + (v.agents[agent].prefix if missing else 0)
+        chunk -= work
         choice.prefixes[agent] = 1
         total += 1
     info.n_kept = h.n_running

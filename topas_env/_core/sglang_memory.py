@@ -8,11 +8,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from topas_env._core.estimates import to_come
 from topas_env._core.jit import i64, lean
 from topas_env._core.world import PREFILL, World
 
 __all__ = [
     "chunk_left",
+    "cost",
     "drop_copy",
     "end_copy",
     "is_cached",
@@ -20,7 +22,6 @@ __all__ = [
     "on_device",
     "room_left",
     "take_copy",
-    "tokens",
     "work_of",
 ]
 
@@ -47,18 +48,6 @@ def is_cached(w: World, agent: int) -> bool:
 
 
 @lean
-def tokens(w: World, row: int, new: bool) -> float:
-    """Returns what a request takes beside its prefix: what it holds and what is reserved for it."""
-    h = w.v.head[0]
-    r = w.v.requests[row]
-    left = max(r.max_new - r.generated, 0)
-    if h.reserve_cap >= 0:
-        left = min(left, h.reserve_cap)
-    ratio = 1.0 if new else h.reserve_ratio
-    return float(r.suffix + r.generated + w.requests[row].copy + ratio * left)
-
-
-@lean
 def room_left(w: World) -> float:
     """Returns the tokens that are left beside the running requests and their prefixes."""
     v = w.v
@@ -67,7 +56,10 @@ def room_left(w: World) -> float:
         if w.agents[a].n_running > 0:
             room -= v.agents[a].prefix
     for i in range(v.head[0].n_running):
-        room -= tokens(w, i64(v.running[i]), False)
+        row = v.running[i]
+        r = v.requests[row]
+        left = v.head[0].reserve_ratio * to_come(v.head[0], v.requests[row])
+        room -= float(r.suffix + r.generated + w.requests[row].copy + left)
     return room
 
 
@@ -95,6 +87,25 @@ def work_of(w: World, row: int) -> int:
     if not w.physics[0].rebuild_decode:
         work += r.generated
     return int(max(work, 1))
+
+
+@lean
+def cost(w: World, row: int, in_use: bool) -> tuple[int, int]:
+    """Returns what the admission of a ready request takes: memory, all that it asked for included, and prefill.
+
+    Args:
+        w: The world.
+        row: The request.
+        in_use: Whether its agent's prefix is counted already, for another request.
+    """
+    r = w.v.requests[row]
+    agent = i64(r.agent)
+    prefix = w.v.agents[agent].prefix
+    missing = not is_cached(w, agent)
+    memory = r.suffix + r.generated + to_come(w.v.head[0], w.v.requests[row])
+    if missing or not in_use:
+        memory += prefix
+    return int(memory), int(work_of(w, row) + (prefix if missing else 0))
 
 
 @lean

@@ -84,7 +84,7 @@ PHYSICS = np.dtype(
         ("reserve_least", "f8"),
         ("reserve_decay", "f8"),  # by so much it falls in a decode step
         ("checked", "i8"),  # 1: SGLang's checks stand between a decision and its admissions, see admit.py
-        ("own_pass", "i8"),  # 1: SGLang's own admission pass, see own_pass.py
+        ("own_pass", "i8"),  # SGLang's own admission pass in place of a policy's decisions: one of own_pass.ORDERS
     ],
     align=True,
 )
@@ -108,7 +108,7 @@ CLOCK = np.dtype(
         ("n_prefill", "i8"),  # running requests that do not decode yet
         ("n_complete", "i8"),  # running requests that have all their output
         ("dirty", "i8"),  # something happened since the last decision
-        ("next_place", "i8"),
+        ("next_place", "i8"),  # of SGLang's waiting queue
         ("full", "i8"),  # SGLang's own pass found no room: none follows before a request has left
         ("n_wanted", "i8"),  # ready requests that the last decision admits and the engine has not let in yet
         ("again", "i8"),  # another one follows the next batch
